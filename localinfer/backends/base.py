@@ -1,0 +1,74 @@
+"""What the engine asks of a device. One Backend class a device; everything above knows only these protocols.
+
+All calls come from one thread (the engine's worker). A backend knows nothing of text, chat or policy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from localinfer.formats.gguf import GGUFFile
+    from localinfer.kv.spec import KVSpec
+    from localinfer.models.config import ModelConfig
+
+Progress = Callable[[float, str], None]  # fraction 0..1, what is being done
+
+
+@dataclass(frozen=True)
+class DeviceInfo:
+    """The device as the backend sees it once opened."""
+
+    backend: str  # cpu, mlx, reference
+    name: str
+    memory_bytes: int
+    threads: int
+    features: tuple[str, ...] = ()  # instruction sets or GPU family, for doctor
+    notices: tuple[str, ...] = ()  # slow or lossy paths in use, one line each
+
+
+class KVCache(Protocol):
+    """Stored keys and values of one conversation."""
+
+    spec: KVSpec
+    length: int  # tokens stored
+
+    @property
+    def n_bytes(self) -> int:
+        """Bytes allocated; equals spec.n_bytes."""
+
+    def truncate(self, length: int) -> int:
+        """Forget all tokens after `length`; returns the length that could be kept (0: prefill again)."""
+
+
+class LoadedModel(Protocol):
+    """A model on a device."""
+
+    config: ModelConfig
+    scratch_bytes: int  # activations and tables allocated so far, as the plan's scratch row
+    copied_bytes: int  # weights copied or repacked beside the mapped file
+    notices: tuple[str, ...]
+
+    def new_kv(self, spec: KVSpec) -> KVCache:
+        """Allocate a cache. BackendError when memory is gone."""
+
+    def forward(self, ids: Sequence[int], kv: KVCache, rows: int) -> np.ndarray:
+        """Append ids (T <= kv.spec.chunk) at kv.length and return float32 (rows, V) logits of the last rows.
+
+        rows = 0 runs for the cache only and returns (0, V). kv.length grows by T.
+        """
+
+    def close(self) -> None: ...
+
+
+class Backend(Protocol):
+    def device_info(self) -> DeviceInfo: ...
+
+    def load(self, file: GGUFFile, config: ModelConfig, progress: Progress) -> LoadedModel:
+        """Make the model ready to run. The file stays open as long as the model."""
+
+    def close(self) -> None: ...

@@ -1,0 +1,96 @@
+"""All that a reader of a turn can see. Frozen plain values: they cross a pipe, and know nothing of any screen.
+
+Every stream of a turn ends in exactly one TurnDone or TurnFailed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+StopReason = Literal["eos", "stop", "max_tokens", "context_full", "cancelled"]
+TextKind = Literal["answer", "thinking"]
+
+
+@dataclass(frozen=True)
+class LoadProgress:
+    turn_id: int
+    fraction: float  # 0..1
+    text: str
+
+
+@dataclass(frozen=True)
+class PromptProgress:
+    turn_id: int
+    done: int  # prompt tokens in the cache, cached ones included
+    total: int
+    cached: int
+
+
+@dataclass(frozen=True)
+class TextDelta:
+    """A piece of text, whole characters only; `tokens` are the ids that came with it."""
+
+    turn_id: int
+    text: str
+    tokens: tuple[int, ...] = ()
+    kind: TextKind = "answer"
+
+
+@dataclass(frozen=True)
+class Notice:
+    """Something the user should know, in one line; the turn goes on."""
+
+    turn_id: int
+    text: str
+
+
+@dataclass(frozen=True)
+class DraftStats:
+    rounds: int = 0
+    proposed: int = 0
+    accepted: int = 0
+
+
+@dataclass(frozen=True)
+class MemoryStats:
+    plan_bytes: int = 0  # what the plan said; 0 where there was none
+    peak_bytes: int = 0  # what was measured
+
+
+@dataclass(frozen=True)
+class TurnStats:
+    """Rates are 0 where nothing was timed: decode_tok_s never comes from a single token."""
+
+    backend: str
+    prompt_tokens: int
+    cached_tokens: int
+    generated_tokens: int
+    ttft_s: float
+    prefill_tok_s: float
+    decode_tok_s: float
+    context_used: int
+    context_limit: int
+    draft: DraftStats = field(default_factory=DraftStats)
+    memory: MemoryStats = field(default_factory=MemoryStats)
+
+
+@dataclass(frozen=True)
+class TurnDone:
+    turn_id: int
+    reason: StopReason
+    text: str  # the whole answer, thinking excluded
+    tokens: tuple[int, ...]  # all generated ids, a final end-of-turn id excluded
+    stats: TurnStats
+
+
+@dataclass(frozen=True)
+class TurnFailed:
+    turn_id: int
+    message: str
+    hint: str
+    exit_code: int  # of the error tree; 1 for a bug
+    details: str = ""  # traceback text of a bug, for the log
+
+
+GenerationEvent = LoadProgress | PromptProgress | TextDelta | Notice | TurnDone | TurnFailed

@@ -1,0 +1,118 @@
+"""What the KV cache of a model costs, in integer bytes, layer by layer.
+
+The planner prices a cache with this and the backends allocate by it, so the two cannot disagree. Keys and values
+live in pages of PAGE_TOKENS tokens. A layer that sees everything holds ceil(n_ctx / page) pages. A sliding-window
+layer holds a ring of pages: enough for the window of the first token of a chunk plus the whole chunk, wherever the
+chunk starts within a page.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from localinfer.errors import UsageError
+from localinfer.models.config import LayerConfig, LayerKind, ModelConfig
+
+PAGE_TOKENS = 16
+
+#            values per block, bytes per block (a scale is an f16)
+KV_TYPES = {"f32": (1, 4), "f16": (1, 2), "q8_0": (32, 34), "q4_0": (32, 18)}
+
+
+def parse_kv_types(text: str) -> tuple[str, str]:
+    """`q8_0` or `q8_0/q4_0` -> (K type, V type)."""
+    k, _, v = text.partition("/")
+    for part in (k, v or k):
+        if part not in KV_TYPES:
+            raise UsageError(f"kv: expected one of {', '.join(KV_TYPES)} or KTYPE/VTYPE, found {text!r}")
+    return k, v or k
+
+
+def kv_row_bytes(kv_type: str, n_values: int) -> int:
+    """Bytes of n_values stored as kv_type; n_values must be whole blocks."""
+    per_block, n_bytes = KV_TYPES[kv_type]
+    assert n_values % per_block == 0, (kv_type, n_values)
+    return n_values // per_block * n_bytes
+
+
+def window_pages(window: int, chunk: int) -> int:
+    """Pages of a ring that serves `window` positions to every token of a chunk that starts anywhere in a page."""
+    return -(-(window - 1 + chunk) // PAGE_TOKENS) + 1
+
+
+@dataclass(frozen=True)
+class KVLayer:
+    """One layer's store. For kind 'state' `state_bytes` is fixed and the rest is 0."""
+
+    kind: LayerKind
+    n_kv_heads: int
+    d_k: int
+    d_v: int
+    k_type: str
+    v_type: str
+    n_pages: int
+    window: int = 0
+    state_bytes: int = 0
+
+    @property
+    def token_bytes(self) -> int:
+        """Bytes one token takes in this layer, K and V together."""
+        return self.n_kv_heads * (kv_row_bytes(self.k_type, self.d_k) + kv_row_bytes(self.v_type, self.d_v))
+
+    @property
+    def n_tokens(self) -> int:
+        return self.n_pages * PAGE_TOKENS
+
+    @property
+    def n_bytes(self) -> int:
+        return self.n_tokens * self.token_bytes + self.state_bytes
+
+
+@dataclass(frozen=True)
+class KVSpec:
+    """The cache of one conversation at n_ctx tokens, written in chunks of at most `chunk` tokens."""
+
+    n_ctx: int
+    chunk: int
+    layers: tuple[KVLayer, ...]
+    notices: tuple[str, ...] = ()  # layers that had to use another type than asked
+
+    @classmethod
+    def from_config(cls, config: ModelConfig, n_ctx: int, k_type: str, v_type: str, chunk: int) -> KVSpec:
+        layers = tuple(_layer(layer, n_ctx, k_type, v_type, chunk) for layer in config.layers)
+        return cls(n_ctx, chunk, layers, tuple(_fallback_notices(layers, k_type, v_type)))
+
+    @property
+    def n_bytes(self) -> int:
+        return sum(layer.n_bytes for layer in self.layers)
+
+    @property
+    def token_bytes(self) -> int:
+        """Bytes one more token takes while no window is full."""
+        return sum(layer.token_bytes for layer in self.layers)
+
+
+def _layer(layer: LayerConfig, n_ctx: int, k_type: str, v_type: str, chunk: int) -> KVLayer:
+    attn = layer.attention
+    state_bytes = layer.state_values * 4
+    if attn is None:
+        return KVLayer(layer.kind, 0, 0, 0, k_type, v_type, 0, 0, state_bytes)
+    n_pages = -(-n_ctx // PAGE_TOKENS)
+    if attn.window:
+        n_pages = min(n_pages, window_pages(attn.window, chunk))
+    return KVLayer(
+        layer.kind, attn.n_kv_heads, attn.d_k, attn.d_v,
+        _usable(k_type, attn.d_k), _usable(v_type, attn.d_v), n_pages, attn.window, state_bytes,
+    )  # fmt: skip
+
+
+def _usable(kv_type: str, d: int) -> str:
+    """A block type needs whole blocks per head; f16 takes any head size."""
+    return kv_type if d % KV_TYPES[kv_type][0] == 0 else "f16"
+
+
+def _fallback_notices(layers: Iterable[KVLayer], k_type: str, v_type: str) -> Iterable[str]:
+    n = sum(layer.n_pages > 0 and (layer.k_type, layer.v_type) != (k_type, v_type) for layer in layers)
+    if n:
+        yield f"{n} layers keep f16 KV: their head size is not a multiple of 32, which {k_type}/{v_type} needs"

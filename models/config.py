@@ -1,0 +1,104 @@
+"""What a model is, read from GGUF metadata: one frozen ModelConfig with a LayerConfig per layer.
+
+Every layer says for itself how many heads, which window, which rope and which feed-forward it has, so mixed
+models need no flags. The config is plain values: no arrays, no backend. Families (models/families/) fill it in.
+
+Letters: T tokens, E model width, H query heads, G key/value heads, D head size, F feed-forward width, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from localinfer.formats.gguf import GGUFFile
+
+RopeStyle = Literal["interleaved", "half"]
+LayerKind = Literal["full", "window", "chunked", "mla", "state", "none"]
+Activation = Literal["silu", "gelu", "relu2", "swiglu_oai", "gelu_erf", "relu"]
+
+
+@dataclass(frozen=True)
+class RopeConfig:
+    """Rotary position embedding of one layer, all scaling schemes reduced to frequencies and a magnitude."""
+
+    n_dims: int  # leading values of each head that are rotated; even
+    style: RopeStyle  # interleaved: pairs (2i, 2i+1); half: pairs (i, i + n_dims/2)
+    inv_freq: tuple[float, ...]  # n_dims/2 angles in radians per position, scaling already applied
+    magnitude: float = 1.0  # cos and sin are multiplied by it (yarn, longrope)
+
+
+@dataclass(frozen=True)
+class MoEConfig:
+    """Routing of one mixture-of-experts feed-forward."""
+
+    n_experts: int
+    n_used: int
+    n_ff: int  # width of one expert
+    gating: Literal["softmax", "sigmoid", "softmax_after_topk"] = "softmax"
+    normalize: bool = True  # chosen probabilities are divided by their sum
+    scale: float = 1.0  # and then multiplied by this
+    n_shared: int = 0  # shared experts, always used
+    n_shared_ff: int = 0  # width of all shared experts together
+    n_groups: int = 1  # deepseek: experts are chosen within the best n_groups_used groups
+    n_groups_used: int = 1
+
+
+@dataclass(frozen=True)
+class AttentionConfig:
+    """One attention layer. The KV cache stores n_kv_heads * (d_k + d_v) values a token."""
+
+    n_heads: int
+    n_kv_heads: int
+    d_k: int
+    d_v: int
+    scale: float  # multiplies q.k
+    window: int = 0  # a token sees this many positions including itself; 0: all of them
+    chunk: int = 0  # llama4: a token sees only its own chunk of this many positions
+    softcap: float = 0.0  # cap * tanh(score / cap); 0: off
+    alibi_max_bias: float = 0.0
+
+
+@dataclass(frozen=True)
+class LayerConfig:
+    """One layer: what it keeps per token (kind), how it attends, how it is fed forward."""
+
+    kind: LayerKind
+    attention: AttentionConfig | None
+    rope: RopeConfig | None
+    n_ff: int
+    activation: Activation = "silu"
+    moe: MoEConfig | None = None
+    state_values: int = 0  # f32 values of fixed-size recurrent state (conv + scan), per sequence
+    extra: Mapping[str, float] = field(default_factory=dict)  # numbers only one family knows
+
+
+@dataclass(frozen=True)
+class ModelConfig:
+    """The whole model. `arch` is GGUF's general.architecture."""
+
+    arch: str
+    name: str
+    n_layers: int
+    n_embd: int
+    n_vocab: int
+    n_ctx_train: int
+    norm: Literal["rms", "layer"]
+    norm_eps: float
+    layers: tuple[LayerConfig, ...]
+    embedding_scale: float = 1.0  # multiplies the embedding rows
+    residual_scale: float = 1.0  # multiplies each block's output before it is added
+    logit_scale: float = 1.0  # multiplies the logits
+    logit_softcap: float = 0.0
+    parallel_residual: bool = False  # attention and feed-forward read the same input
+    rope_scaling: str = "none"  # as the file names it; for people, already inside RopeConfig
+    notices: tuple[str, ...] = ()  # what a user should know about this model
+
+    @classmethod
+    def from_gguf(cls, f: GGUFFile) -> ModelConfig:
+        """Read the config. UnsupportedModel (exit 5) names an architecture we lack; FormatError a broken key."""
+        from localinfer.models.families import architecture
+
+        return architecture(f).config(f)
