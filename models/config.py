@@ -97,8 +97,11 @@ class ModelConfig:
     notices: tuple[str, ...] = ()  # what a user should know about this model
 
     @classmethod
-    def from_gguf(cls, f: GGUFFile) -> ModelConfig:
-        """Read the config. UnsupportedModel (exit 5) names an architecture we lack; FormatError a broken key."""
+    def from_gguf(cls, f: GGUFFile, n_ctx: int | None = None) -> ModelConfig:
+        """Read the config; `n_ctx` is the context to be allocated, by which a few models choose their rope.
+
+        UnsupportedModel (exit 5) names an architecture we lack; FormatError a missing or broken key.
+        """
         from localinfer.models.families import architecture
 
-        return architecture(f).config(f)
+        return architecture(f).config(f, n_ctx)

@@ -1,0 +1,163 @@
+"""The model operations on MLX arrays, one to one with the numpy reference.
+
+Activations are float32 here (mlx-cpu computes half precision 40 times slower) and float16 on a GPU without bfloat16.
+Everything is lazy: nothing runs before the model evaluates the logits.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import lru_cache
+
+import mlx.core as mx
+import numpy as np
+
+from localinfer.backends.mlx.kv import MLXKV
+from localinfer.backends.mlx.weights import MLXWeight
+from localinfer.models.config import Activation, AttentionConfig, MoEConfig, RopeConfig
+
+
+class MLXOps:
+    def embed(self, w: MLXWeight, ids: Sequence[int]) -> mx.array:
+        return w.rows(ids)
+
+    def linear(self, x: mx.array, w: MLXWeight, bias: MLXWeight | None = None) -> mx.array:
+        y = x @ w.dense.T
+        return y if bias is None else y + bias.dense
+
+    def rms_norm(self, x: mx.array, w: MLXWeight | None, eps: float) -> mx.array:
+        return mx.fast.rms_norm(x, None if w is None else w.dense, eps)
+
+    def layer_norm(self, x: mx.array, w: MLXWeight | None, bias: MLXWeight | None, eps: float) -> mx.array:
+        return mx.fast.layer_norm(x, None if w is None else w.dense, None if bias is None else bias.dense, eps)
+
+    def rope(self, x: mx.array, start: int, rope: RopeConfig) -> mx.array:
+        cos, sin = _angles(rope, start, x.shape[0])
+        rotated, rest = x[..., : rope.n_dims], x[..., rope.n_dims :]
+        if rope.style == "interleaved":
+            pairs = rotated.reshape(*x.shape[:-1], -1, 2)
+            a, b = pairs[..., 0], pairs[..., 1]
+            y = mx.stack([a * cos - b * sin, a * sin + b * cos], axis=-1).reshape(rotated.shape)
+        else:
+            a, b = rotated[..., : rope.n_dims // 2], rotated[..., rope.n_dims // 2 :]
+            y = mx.concatenate([a * cos - b * sin, a * sin + b * cos], axis=-1)
+        return y if rest.shape[-1] == 0 else mx.concatenate([y, rest], axis=-1)
+
+    def attention(
+        self,
+        q: mx.array,
+        k: mx.array,
+        v: mx.array,
+        kv: MLXKV,
+        layer: int,
+        attn: AttentionConfig,
+        sinks: MLXWeight | None = None,
+    ) -> mx.array:
+        start, n = kv.length, q.shape[0]
+        keys, values = kv.append(layer, k, v)  # (1, G, S, D)
+        query = q.transpose(1, 0, 2)[None]  # (1, H, T, D)
+        mask = _visible(start, n, attn)
+        sink = None if sinks is None else sinks.dense
+        if attn.softcap or attn.alibi_max_bias:
+            out = _unfused_attention(query, keys, values, attn, mask, sink)
+        else:
+            out = mx.fast.scaled_dot_product_attention(
+                query, keys, values, scale=attn.scale, mask=mx.array(mask), sinks=sink
+            )
+        return out[0].transpose(1, 0, 2).reshape(n, attn.n_heads * attn.d_v)
+
+    def glu(self, gate: mx.array, up: mx.array, act: Activation) -> mx.array:
+        if act == "swiglu_oai":
+            gate, up = mx.minimum(gate, 7.0), mx.clip(up, -7.0, 7.0)
+            return gate * mx.sigmoid(1.702 * gate) * (up + 1.0)
+        return self.activate(gate, act) * up
+
+    def activate(self, x: mx.array, act: Activation) -> mx.array:
+        return _ACTIVATIONS[act](x)
+
+    def softcap(self, x: mx.array, cap: float) -> mx.array:
+        return cap * mx.tanh(x / cap)
+
+    def moe(
+        self,
+        x: mx.array,
+        router: MLXWeight,
+        gate: MLXWeight | None,
+        up: MLXWeight,
+        down: MLXWeight,
+        moe: MoEConfig,
+        act: Activation,
+        bias: MLXWeight | None = None,
+    ) -> mx.array:
+        chosen, weights = _route(self.linear(x, router), moe, None if bias is None else bias.dense)
+        row = x[:, None, None, :]  # (T, 1, 1, E) @ (T, n_used, E, F)
+        inner = row @ up.dense[chosen].swapaxes(-1, -2)
+        if gate is None:
+            inner = self.activate(inner, act)
+        else:
+            inner = self.glu(row @ gate.dense[chosen].swapaxes(-1, -2), inner, act)
+        out = (inner @ down.dense[chosen].swapaxes(-1, -2))[:, :, 0, :]
+        return (out * weights[:, :, None]).sum(axis=1)
+
+
+def _route(logits: mx.array, moe: MoEConfig, bias: mx.array | None) -> tuple[mx.array, mx.array]:
+    """The choice is made on the host by the reference: it is a few numbers a token, and ties fall the same way."""
+    from localinfer.backends.reference.ops import route
+
+    chosen, weights = route(np.array(logits), moe, None if bias is None else np.array(bias))
+    return mx.array(chosen.astype(np.int32)), mx.array(weights)
+
+
+@lru_cache(maxsize=8)
+def _angles(rope: RopeConfig, start: int, n: int) -> tuple[mx.array, mx.array]:
+    """cos and sin, (T, 1, n_dims/2); float64 on the host because positions grow large."""
+    angle = np.arange(start, start + n, dtype=np.float64)[:, None, None] * np.asarray(rope.inv_freq)
+    m = rope.magnitude
+    return mx.array((np.cos(angle) * m).astype(np.float32)), mx.array((np.sin(angle) * m).astype(np.float32))
+
+
+def _visible(start: int, n: int, attn: AttentionConfig) -> np.ndarray:
+    """(T, S) bool: may position t see position s?"""
+    t, s = np.arange(start, start + n)[:, None], np.arange(start + n)[None, :]
+    seen = s <= t
+    if attn.window:
+        seen &= t - s < attn.window
+    if attn.chunk:
+        seen &= s // attn.chunk == t // attn.chunk
+    return seen
+
+
+def _unfused_attention(
+    query: mx.array, keys: mx.array, values: mx.array, attn: AttentionConfig, mask: np.ndarray, sinks: mx.array | None
+) -> mx.array:
+    """With scores written out, for what the fused operation lacks: softcap and alibi."""
+    group = attn.n_heads // attn.n_kv_heads
+    keys, values = mx.repeat(keys, group, axis=1), mx.repeat(values, group, axis=1)
+    scores = (query @ keys.swapaxes(-1, -2)) * attn.scale
+    if attn.softcap:
+        scores = attn.softcap * mx.tanh(scores / attn.softcap)
+    if attn.alibi_max_bias:
+        from localinfer.backends.reference.ops import alibi_slopes
+
+        n, total = mask.shape
+        distance = np.arange(total)[None, :] - np.arange(total - n, total)[:, None]
+        slopes = alibi_slopes(attn.n_heads, attn.alibi_max_bias)
+        scores = scores + mx.array(slopes[:, None, None] * distance.astype(np.float32))
+    scores = mx.where(mx.array(mask), scores, -math.inf)
+    if sinks is not None:
+        column = mx.broadcast_to(sinks.reshape(1, -1, 1, 1), (*scores.shape[:3], 1))
+        return mx.softmax(mx.concatenate([column, scores], axis=-1), axis=-1, precise=True)[..., 1:] @ values
+    return mx.softmax(scores, axis=-1, precise=True) @ values
+
+
+def _gelu(x: mx.array) -> mx.array:
+    return 0.5 * x * (1.0 + mx.tanh(0.79788456080286535 * x * (1.0 + 0.044715 * x * x)))
+
+
+_ACTIVATIONS = {
+    "silu": lambda x: x * mx.sigmoid(x),
+    "gelu": _gelu,
+    "relu": lambda x: mx.maximum(x, 0.0),
+    "relu2": lambda x: mx.square(mx.maximum(x, 0.0)),
+}
