@@ -10,12 +10,13 @@ import mmap
 import os
 import stat
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from types import MappingProxyType, TracebackType
 from typing import Any
 
 from localinfer.errors import FormatError, UsageError
-from localinfer.formats.gguf_header import Header, TensorInfo, read_header
+from localinfer.formats.gguf_header import Header, TensorInfo, label, read_header
 from localinfer.formats.gguf_shards import check_not_concatenated, check_shards, shard_paths
 from localinfer.formats.gguf_values import REQUIRED, Entry, Metadata, ValueType
 
@@ -42,7 +43,7 @@ class GGUFFile:
         self._maps = maps
         self.version = headers[0].version
         self.alignment = headers[0].alignment
-        self.metadata = Metadata(maps[0], str(paths[0]), headers[0].entries)
+        self.metadata = Metadata(maps[0], label(paths[0]), headers[0].entries)
         self.tensors = MappingProxyType(_merge_tensors(paths, headers))
         self.file_bytes = sum(len(m) for m in maps)
         self.tensor_bytes = sum(info.n_bytes for info in self.tensors.values())
@@ -66,12 +67,16 @@ class GGUFFile:
             check_shards(paths, headers)
             return cls(path, paths, maps, headers)
         except BaseException:
-            for m in maps:
-                m.close()
+            _unmap(maps)
             raise
 
     def raw(self, info: TensorInfo) -> memoryview:
-        """The tensor's blocks: a read-only slice of the map, `info.n_bytes` long. Copies and touches nothing."""
+        """The tensor's blocks: a read-only slice of the map, `info.n_bytes` long. Copies and touches nothing.
+
+        ValueError once the file is closed.
+        """
+        if not self._maps:
+            raise ValueError(f"{self.path} is closed")
         return memoryview(self._maps[info.part])[info.offset : info.offset + info.n_bytes]
 
     def get_int(self, key: str, default: Any = REQUIRED) -> int:
@@ -96,11 +101,7 @@ class GGUFFile:
 
     def close(self) -> None:
         """Unmap the files. A map that arrays still look into stays until the last of them is gone."""
-        for m in self._maps:
-            try:
-                m.close()
-            except BufferError:  # views exist; the memory goes when they do
-                continue
+        _unmap(self._maps)
         self._maps = []
 
     def __enter__(self) -> GGUFFile:
@@ -120,9 +121,15 @@ def _open_part(path: Path, part: int, maps: list[mmap.mmap]) -> Header:
     """Map one file and read its header; the map is appended to `maps`."""
     data = _map_file(path)
     maps.append(data)
-    header = read_header(data, str(path), part)
-    check_not_concatenated(data, str(path), header)
+    header = read_header(data, label(path), part)
+    check_not_concatenated(data, path, header)
     return header
+
+
+def _unmap(maps: list[mmap.mmap]) -> None:
+    for m in maps:
+        with suppress(BufferError):  # views exist; the memory goes when they do
+            m.close()
 
 
 def _map_file(path: Path) -> mmap.mmap:
@@ -130,24 +137,24 @@ def _map_file(path: Path) -> mmap.mmap:
     try:
         if not stat.S_ISREG(os.stat(path).st_mode):  # before opening: opening a FIFO would wait for a writer
             kind = "a folder" if path.is_dir() else "no regular file"
-            raise UsageError(f"{path}: expected a GGUF file, found {kind}", "give the path of a .gguf file")
+            raise UsageError(f"{label(path)}: expected a GGUF file, found {kind}", "give the path of a .gguf file")
         fd = os.open(path, os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0))
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
-        raise UsageError(f"{path}: cannot be read: {reason}", "give the path of a .gguf file") from None
+        raise UsageError(f"{label(path)}: cannot be read: {reason}", "give the path of a .gguf file") from None
     try:
         size = os.fstat(fd).st_size
         if size == 0:
-            raise FormatError(f"{path}: expected a GGUF file, found an empty file", "download it again")
+            raise FormatError(f"{label(path)}: expected a GGUF file, found an empty file", "download it again")
         data = mmap.mmap(fd, 0, access=mmap.ACCESS_READ)
     except OSError as error:
-        raise UsageError(f"{path}: cannot be mapped into memory: {error.strerror}") from None
+        raise UsageError(f"{label(path)}: cannot be mapped into memory: {error.strerror}") from None
     finally:
         os.close(fd)
     if len(data) < _MIN_BYTES and data[:4] == b"GGUF"[: len(data)]:
         data.close()
         raise FormatError(
-            f"{path}: a GGUF header is {_MIN_BYTES} bytes, but the file ends at {size}", "download it again"
+            f"{label(path)}: a GGUF header is {_MIN_BYTES} bytes, but the file ends at {size}", "download it again"
         )
     return data
 
@@ -160,7 +167,7 @@ def _merge_tensors(paths: list[Path], headers: list[Header]) -> dict[str, Tensor
             if info.name in merged:
                 other = paths[merged[info.name].part].name
                 raise FormatError(
-                    f"{path}: tensor {info.name!r} is also in {other}", "shards of different models are mixed"
+                    f"{label(path)}: tensor {info.name!r} is also in {other}", "shards of different models are mixed"
                 )
             merged[info.name] = info
     return merged

@@ -12,6 +12,7 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass
 from mmap import mmap
+from pathlib import Path
 from typing import NoReturn
 
 from localinfer.errors import FormatError
@@ -276,18 +277,22 @@ class _HeaderReader:
             self.fail(f"{field} at offset {self.pos}: {count} strings are more than the file can hold")
         self.strings_left -= count
         pos, length_at = self.pos, _U64.unpack_from
-        with memoryview(self.data)[:MAX_HEADER_BYTES] as view:
+        with memoryview(self.data) as whole, whole[:MAX_HEADER_BYTES] as view:
             try:
                 for _ in range(count):
                     pos += 8 + length_at(view, pos)[0]
-            except (struct.error, IndexError, OverflowError):
-                if pos + 8 > len(view):
-                    self.pos = min(pos, len(view))
-                self.skip(max(8, pos + 8 - self.pos), f"{field}: a string length")
+            except (struct.error, IndexError, OverflowError):  # the next length lies beyond the end
+                pos += 8
         self.skip(pos - self.pos, field)
 
     def fail(self, message: str, hint: str = "") -> NoReturn:
         raise FormatError(f"{self.path}: {message}", hint)
+
+
+def label(path: Path) -> str:
+    """A path as one line of a message."""
+    text = str(path)
+    return text if text.isprintable() else ascii(text)
 
 
 def _hint_when_cut(path: str) -> str:

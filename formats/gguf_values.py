@@ -1,4 +1,4 @@
-"""GGUF metadata: numbers are decoded when a file is opened, strings and arrays when they are read.
+"""GGUF metadata: numbers and text are decoded when a file is opened, arrays when they are read.
 
 A vocabulary is hundreds of thousands of strings that most commands never look at; opening a file only finds out
 where each array starts and ends. Text is UTF-8 by the specification, but tokens may be any bytes: what is not
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import sys
 from array import array
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 from math import isfinite
@@ -49,9 +49,18 @@ class ValueType(IntEnum):
     FLOAT64 = 12, "d"
 
 
-FLOATS: Final = (ValueType.FLOAT32, ValueType.FLOAT64)
+FLOATS: Final = frozenset({ValueType.FLOAT32, ValueType.FLOAT64})
+INTEGERS: Final = frozenset(t for t in ValueType if t.code and t.code in "BbHhIiQq")
+NUMBERS: Final = FLOATS | INTEGERS
+_ELEMENT_TYPES: Final[dict[type, frozenset[ValueType]]] = {
+    str: frozenset({ValueType.STRING}),
+    bool: frozenset({ValueType.BOOL}),
+    int: INTEGERS,
+    float: NUMBERS,
+}
 MetadataValue = int | float | bool | str | list[str] | list[bool] | array
 REQUIRED: Final[Any] = object()  # default of the typed getters: the key must be there
+_EAGER_BYTES: Final = 2**20  # text decoded at once, so that it outlives the file; templates are some 10 KB
 _length_at: Final = Struct("<Q").unpack_from
 
 
@@ -74,8 +83,9 @@ class Entry:
 
 
 class Metadata(Mapping[str, MetadataValue]):
-    """The key-value part of a file: a Mapping whose arrays are decoded anew at each reading, strings once.
+    """The key-value part of a file: a Mapping whose arrays are decoded anew at each reading.
 
+    Numbers and text stay readable after the file is closed; arrays (and a text of over 1 MiB) do not: ValueError.
     Numeric arrays come as `array.array`, arrays of text as list[str], arrays of booleans as list[bool].
     The `get_*` methods check the type and raise a FormatError that names file and key.
     """
@@ -85,6 +95,7 @@ class Metadata(Mapping[str, MetadataValue]):
         self._path = path
         self._entries = entries
         self._texts: dict[str, str] = {}
+        self._decode_texts()
 
     def __getitem__(self, key: str) -> MetadataValue:
         entry = self._entries[key]
@@ -110,69 +121,70 @@ class Metadata(Mapping[str, MetadataValue]):
 
     def get_int(self, key: str, default: Any = REQUIRED) -> int:
         """A whole number of any width; a boolean is none."""
-        value = self._checked(key, default, "a whole number")
-        if value is default or (isinstance(value, int) and not isinstance(value, bool)):
-            return value
-        raise self._wrong(key, "a whole number")
+        return self._single(key, default, INTEGERS, "a whole number")
 
     def get_float(self, key: str, default: Any = REQUIRED) -> float:
         """A finite number; whole numbers are taken too."""
-        value = self._checked(key, default, "a number")
-        if value is default:
+        value = self._single(key, default, NUMBERS, "a number")
+        if key not in self._entries:
             return value
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            raise self._wrong(key, "a number")
         if not isfinite(value):
             raise FormatError(f"{self._path}: metadata {key!r}: expected a finite number, found {value}")
         return float(value)
 
     def get_bool(self, key: str, default: Any = REQUIRED) -> bool:
         """True or False."""
-        value = self._checked(key, default, "true or false")
-        if value is default or isinstance(value, bool):
-            return value
-        raise self._wrong(key, "true or false")
+        return self._single(key, default, (ValueType.BOOL,), "true or false")
 
     def get_str(self, key: str, default: Any = REQUIRED) -> str:
         """Text; bytes that are not UTF-8 come as surrogates."""
-        value = self._checked(key, default, "text")
-        if value is default or isinstance(value, str):
-            return value
-        raise self._wrong(key, "text")
+        return self._single(key, default, (ValueType.STRING,), "text")
 
     def get_array(self, key: str, default: Any = REQUIRED, of: type | None = None) -> Any:
         """An array; `of` = str, int, float or bool asks for that kind of elements (float takes integers too)."""
         wanted = f"an array of {of.__name__}" if of else "an array"
         if key not in self._entries:
-            return self._checked(key, default, wanted)
+            return self._default(key, default, wanted)
         entry = self._entries[key]
-        if not entry.is_array or (of and of not in _element_kinds(entry.type)):
-            raise self._wrong(key, wanted)
+        if not entry.is_array or (of and entry.type not in _ELEMENT_TYPES[of]):
+            raise self._wrong(entry, wanted)
         return self._array(entry)
 
     def byte_strings(self, key: str) -> list[bytes]:
         """An array of text as the bytes in the file. FormatError where it is none or absent."""
+        wanted = "an array of str"
         if key not in self._entries:
-            return self._checked(key, REQUIRED, "an array of str")
+            return self._default(key, REQUIRED, wanted)
         entry = self._entries[key]
         if not entry.is_array or entry.type is not ValueType.STRING:
-            raise self._wrong(key, "an array of str")
+            raise self._wrong(entry, wanted)
         return _byte_strings(self._data, entry.offset, entry.count)
 
-    def _checked(self, key: str, default: Any, wanted: str) -> Any:
-        """The value, or the default where the key is absent; FormatError where there is no default."""
-        if key in self._entries:
-            entry = self._entries[key]
-            return None if entry.is_array else self[key]  # no single value: the caller's type check refuses None
+    def _single(self, key: str, default: Any, types: Container[ValueType], wanted: str) -> Any:
+        """A value that is no array and of one of `types`; the default where the key is absent."""
+        if key not in self._entries:
+            return self._default(key, default, wanted)
+        entry = self._entries[key]
+        if entry.is_array or entry.type not in types:
+            raise self._wrong(entry, wanted)
+        return self[key]
+
+    def _default(self, key: str, default: Any, wanted: str) -> Any:
         if default is REQUIRED:
             raise FormatError(f"{self._path}: metadata {key!r} is missing; expected {wanted}")
         return default
 
-    def _wrong(self, key: str, wanted: str) -> FormatError:
-        entry = self._entries[key]
+    def _wrong(self, entry: Entry, wanted: str) -> FormatError:
         return FormatError(
-            f"{self._path}: metadata {key!r} at offset {entry.offset}: expected {wanted}, found {entry.type_name}"
+            f"{self._path}: metadata {entry.key!r} at offset {entry.offset}: expected {wanted}, found {entry.type_name}"
         )
+
+    def _decode_texts(self) -> None:
+        left = _EAGER_BYTES
+        for entry in self._entries.values():
+            if entry.type is ValueType.STRING and not entry.is_array and entry.count <= left:
+                left -= entry.count
+                self._text(entry)
 
     def _text(self, entry: Entry) -> str:
         if entry.key not in self._texts:
@@ -192,15 +204,6 @@ class Metadata(Mapping[str, MetadataValue]):
         return values
 
 
-def _element_kinds(value_type: ValueType) -> tuple[type, ...]:
-    """The Python types an array of `value_type` may be asked for as."""
-    if value_type is ValueType.STRING:
-        return (str,)
-    if value_type is ValueType.BOOL:
-        return (bool,)
-    return (float,) if value_type in FLOATS else (int, float)
-
-
 def _strings(data: mmap, pos: int, count: int) -> list[str]:
     """`count` strings, each a uint64 length and that many bytes; the bounds were checked when the file was opened."""
     out: list[str] = []
@@ -209,7 +212,10 @@ def _strings(data: mmap, pos: int, count: int) -> list[str]:
         (length,) = _length_at(data, pos)
         pos += 8
         end = pos + length
-        append(str(data[pos:end], "utf-8", "surrogateescape"))
+        try:
+            append(data[pos:end].decode())  # without arguments: CPython's short way
+        except UnicodeDecodeError:
+            append(data[pos:end].decode("utf-8", "surrogateescape"))
         pos = end
     return out
 
