@@ -123,19 +123,22 @@ class Program:
         """
         if self.result is not None:
             self.result.buffer.last = len(self.instructions)
-        placed: list[Buffer] = []
+        # Buffers live for a few instructions of thousands, so those alive together are looked up by instruction.
+        placed_at: list[list[Buffer]] = [[] for _ in range(len(self.instructions) + 1)]
+        arena_bytes = 0
         for buffer in sorted(self.buffers, key=lambda b: (-b.n_bytes, b.first)):
-            alive = sorted(
-                (b for b in placed if b.first <= buffer.last and buffer.first <= b.last), key=lambda b: b.offset
-            )
+            lifetime = range(buffer.first, buffer.last + 1)
+            alive = {id(b): b for i in lifetime for b in placed_at[i]}.values()
             offset = 0
-            for other in alive:
+            for other in sorted(alive, key=lambda b: b.offset):
                 if other.offset - offset >= buffer.n_bytes:
                     break
                 offset = max(offset, other.offset + other.n_bytes)
             buffer.offset = offset
-            placed.append(buffer)
-        return max((b.offset + b.n_bytes for b in placed), default=0)
+            arena_bytes = max(arena_bytes, offset + buffer.n_bytes)
+            for i in lifetime:
+                placed_at[i].append(buffer)
+        return arena_bytes
 
 
 class Recorder:
