@@ -41,6 +41,12 @@ def window_pages(window: int, chunk: int) -> int:
     return -(-(window - 1 + chunk) // PAGE_TOKENS) + 1
 
 
+def layer_pages(n_ctx: int, window: int, chunk: int) -> int:
+    """Pages one layer holds for n_ctx tokens: all of them, or a ring where a window is smaller than that."""
+    n_pages = -(-n_ctx // PAGE_TOKENS)
+    return min(n_pages, window_pages(window, chunk)) if window else n_pages
+
+
 @dataclass(frozen=True)
 class KVLayer:
     """One layer's store. For kind 'state' `state_bytes` is fixed and the rest is 0."""
@@ -98,12 +104,10 @@ def _layer(layer: LayerConfig, n_ctx: int, k_type: str, v_type: str, chunk: int)
     state_bytes = layer.state_values * 4
     if attn is None:
         return KVLayer(layer.kind, 0, 0, 0, k_type, v_type, 0, 0, state_bytes)
-    n_pages = -(-n_ctx // PAGE_TOKENS)
-    if attn.window:
-        n_pages = min(n_pages, window_pages(attn.window, chunk))
     return KVLayer(
         layer.kind, attn.n_kv_heads, attn.d_k, attn.d_v,
-        _usable(k_type, attn.d_k), _usable(v_type, attn.d_v), n_pages, attn.window, state_bytes,
+        _usable(k_type, attn.d_k), _usable(v_type, attn.d_v), layer_pages(n_ctx, attn.window, chunk),
+        attn.window, state_bytes,
     )  # fmt: skip
 
 
