@@ -50,6 +50,7 @@ class DraftStats:
     rounds: int = 0
     proposed: int = 0
     accepted: int = 0
+    saved_s: float = 0.0  # measured time against one token a step; negative where drafting cost time
 
 
 @dataclass(frozen=True)
@@ -71,6 +72,7 @@ class TurnStats:
     decode_tok_s: float
     context_used: int
     context_limit: int
+    seed: int = 0  # what the sampler drew with: the same seed gives the same text
     draft: DraftStats = field(default_factory=DraftStats)
     memory: MemoryStats = field(default_factory=MemoryStats)
 

@@ -1,0 +1,68 @@
+"""Which backend runs a model: a name as the user gave it -> a Backend. Only the chosen one is imported."""
+
+from __future__ import annotations
+
+import sys
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
+
+from localinfer.errors import BackendError
+
+if TYPE_CHECKING:
+    from localinfer.backends.base import Backend
+
+
+def open_backend(name: str, threads: int | None = None) -> Backend:
+    """`auto`: mlx where it has a GPU, else cpu. BackendError when what was asked for is not there."""
+    return _OPENERS[choose(name)](threads)
+
+
+def choose(name: str) -> str:
+    return ("mlx" if mlx_has_gpu() else "cpu") if name == "auto" else name
+
+
+def mlx_has_gpu() -> bool:
+    """Looks before it imports: MLX takes a while to load, and on Linux it is mostly there for checking."""
+    if find_spec("mlx") is None or (sys.platform == "linux" and find_spec("mlx.lib") is None):
+        return False
+    if sys.platform == "linux" and not _cuda_wheel():
+        return False
+    import mlx.core as mx
+
+    return bool(mx.metal.is_available()) or bool(getattr(mx, "cuda", None) and mx.cuda.is_available())
+
+
+def _cuda_wheel() -> bool:
+    from importlib.metadata import PackageNotFoundError, version
+
+    for wheel in ("mlx-cuda-13", "mlx-cuda-12", "mlx-cuda"):
+        try:
+            return bool(version(wheel))
+        except PackageNotFoundError:
+            continue
+    return False
+
+
+def _open_cpu(threads: int | None) -> Backend:
+    from localinfer.backends.cpu import CpuBackend
+
+    return CpuBackend(threads=threads)
+
+
+def _open_mlx(threads: int | None) -> Backend:
+    if find_spec("mlx") is None:
+        raise BackendError(
+            "backend mlx: the package mlx is not installed", "pip install 'localinfer[mlx]', or --backend cpu"
+        )
+    from localinfer.backends.mlx.backend import MLXBackend
+
+    return MLXBackend()
+
+
+def _open_reference(threads: int | None) -> Backend:
+    from localinfer.backends.reference.backend import ReferenceBackend
+
+    return ReferenceBackend()
+
+
+_OPENERS = {"cpu": _open_cpu, "mlx": _open_mlx, "reference": _open_reference}

@@ -1,0 +1,269 @@
+"""Engine: one loaded model, in this process. All calls come from one thread, the one that opened it.
+
+Opening goes: file -> config -> tokenizer -> plan -> backend -> weights and KV cache. The KV cache and the chat template
+are made when first needed, so `tokens` and `logits` pay only for what they use.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from functools import cached_property
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from localinfer.backends.base import Backend, LoadedModel, Progress
+from localinfer.engine.answer_text import AnswerText, PlainSplitter, Splitter
+from localinfer.engine.backend_choice import choose, open_backend
+from localinfer.engine.conversation import Conversation
+from localinfer.engine.events import GenerationEvent, MemoryStats, Notice, TurnDone, TurnStats
+from localinfer.engine.generate import Generation, Timing, check_prompt
+from localinfer.engine.memory import peak_bytes
+from localinfer.engine.params import DEFAULT_CTX, EngineOptions, EngineStatus, SamplingParams
+from localinfer.engine.prefill import ChunkSizer
+from localinfer.formats.gguf import GGUFFile
+from localinfer.kv.spec import KVSpec, parse_kv_types
+from localinfer.models.config import ModelConfig
+from localinfer.models.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    from localinfer.models.chat_template import ChatTemplate
+
+LOGITS_CHUNK_BYTES = 64 * 2**20  # rows of logits that are in flight at a time
+
+
+def open_engine(
+    path: str | os.PathLike[str], options: EngineOptions | None = None, progress: Progress = lambda fraction, text: None
+) -> Engine:
+    """Load a model. Raises the error tree; nothing stays open when it does."""
+    start = time.perf_counter()
+    options = options or EngineOptions()
+    with ExitStack() as stack:
+        progress(0.0, "reading the header")
+        file = stack.enter_context(GGUFFile.open(path))
+        config = ModelConfig.from_gguf(file)
+        n_ctx = context_length(options, config)
+        plan = _plan(file, config, options, n_ctx)
+        backend = open_backend(options.backend, options.threads)
+        stack.callback(backend.close)
+        progress(0.1, "loading weights")
+        model = backend.load(file, config, lambda fraction, text: progress(0.1 + 0.8 * fraction, text))
+        stack.callback(model.close)
+        progress(0.9, "reading the tokenizer")
+        engine = Engine(file, config, model, backend, options, n_ctx, plan, Tokenizer.from_gguf(file))
+        stack.pop_all()
+    engine.load_s = time.perf_counter() - start
+    progress(1.0, "ready")
+    return engine
+
+
+def context_length(options: EngineOptions, config: ModelConfig) -> int:
+    return options.ctx or min(DEFAULT_CTX, config.n_ctx_train or DEFAULT_CTX)
+
+
+def _plan(file: GGUFFile, config: ModelConfig, options: EngineOptions, n_ctx: int) -> Any:
+    from localinfer.engine.planning import check_fits
+
+    return check_fits(file, config, options, n_ctx, choose(options.backend))
+
+
+class Engine:
+    """Context manager. `tokenizer`, `config` and `plan` may be read; `conversation` is the timeline of `chat`."""
+
+    def __init__(
+        self,
+        file: Any,
+        config: ModelConfig,
+        model: LoadedModel,
+        backend: Backend,
+        options: EngineOptions,
+        n_ctx: int,
+        plan: Any,
+        tokenizer: Tokenizer,
+    ) -> None:
+        self.file = file
+        self.config = config
+        self.tokenizer = tokenizer
+        self.plan = plan
+        self.options = options
+        self.n_ctx = n_ctx
+        self.load_s = 0.0
+        self._model = model
+        self._backend = backend
+        self._device = backend.device_info()
+        self._sizer = ChunkSizer(self.kv_spec.chunk)
+
+    @cached_property
+    def kv_spec(self) -> KVSpec:
+        k_type, v_type = parse_kv_types(self.options.kv)
+        return KVSpec.from_config(self.config, self.n_ctx, k_type, v_type, min(self.options.chunk, self.n_ctx))
+
+    @cached_property
+    def conversation(self) -> Conversation:
+        return Conversation(self._model, self._model.new_kv(self.kv_spec))
+
+    @cached_property
+    def template(self) -> ChatTemplate | None:
+        """The file's chat template, or None where it has none."""
+        from localinfer.engine.chat_prompt import read_template
+
+        return read_template(self.file, self.tokenizer)
+
+    @property
+    def notices(self) -> tuple[str, ...]:
+        """What the user should know about this model on this device."""
+        found = (
+            *self.config.notices, *self.tokenizer.notices, *self.kv_spec.notices, *self._device.notices,
+            *self._model.notices,
+        )  # fmt: skip
+        return tuple(dict.fromkeys(found))
+
+    def logits(self, ids: Sequence[int], rows: int | None = None, chunk: int | None = None) -> np.ndarray:
+        """float32 (rows, V) logits of the last rows (None: of all), from an empty cache.
+
+        chunk: tokens that go through at a time (None: as many as the cache takes at once).
+        """
+        check_prompt(ids, self.n_ctx)
+        rows = len(ids) if rows is None else min(rows, len(ids))
+        step = min(chunk or self._logits_chunk(rows), self.kv_spec.chunk)
+        self.conversation.clear()
+        out = np.empty((rows, self.config.n_vocab), np.float32)
+        first = len(ids) - rows  # the first token whose logits are wanted
+        for start in range(0, len(ids), step):
+            part = ids[start : start + step]
+            end = start + len(part)
+            wanted = min(len(part), max(0, end - first))
+            result = self.conversation.extend(part, wanted)
+            if wanted:
+                out[end - first - wanted : end - first] = result
+        return out
+
+    def _logits_chunk(self, rows: int) -> int:
+        most = max(1, LOGITS_CHUNK_BYTES // (4 * self.config.n_vocab))
+        return min(self.kv_spec.chunk, most) if rows > 1 else self.kv_spec.chunk
+
+    def generate(
+        self,
+        ids: Sequence[int],
+        params: SamplingParams | None = None,
+        *,
+        turn_id: int = 0,
+        cancelled: Callable[[], bool] = lambda: False,
+    ) -> Iterator[GenerationEvent]:
+        """Continue ids: PromptProgress, TextDelta, and one TurnDone at the end. Raises the error tree."""
+        stream = self.tokenizer.stream(skip_special=True)
+        answer = AnswerText(turn_id, stream, (params or SamplingParams()).stop, PlainSplitter())
+        yield from self._run(ids, params or SamplingParams(), answer, turn_id, cancelled, Timing())
+
+    def chat(
+        self,
+        messages: Sequence[Any] | str,
+        params: SamplingParams | None = None,
+        *,
+        turn_id: int = 0,
+        cancelled: Callable[[], bool] = lambda: False,
+        thinking: bool | None = None,
+    ) -> Iterator[GenerationEvent]:
+        """Answer messages through the model's template; a plain string is continued as it is. Raises the error tree."""
+        from localinfer.engine.chat_prompt import make_prompt
+
+        timing, params = Timing(), params or SamplingParams()
+        prompt = make_prompt(self.tokenizer, None if isinstance(messages, str) else self.template, messages, thinking)
+        for text in prompt.notices:
+            yield Notice(turn_id, text)
+        splitter: Splitter = prompt.splitter or PlainSplitter()
+        stream = self.tokenizer.stream(skip_special=prompt.splitter is None)
+        answer = AnswerText(turn_id, stream, (*params.stop, *prompt.stops), splitter)
+        yield from self._run(prompt.ids, params, answer, turn_id, cancelled, timing)
+
+    def _run(
+        self,
+        ids: Sequence[int],
+        params: SamplingParams,
+        answer: AnswerText,
+        turn_id: int,
+        cancelled: Callable[[], bool],
+        timing: Timing,
+    ) -> Iterator[GenerationEvent]:
+        generation = Generation(
+            self.conversation,
+            ids,
+            params,
+            answer,
+            self._sizer,
+            eog_ids=self.tokenizer.eog_ids,
+            turn_id=turn_id,
+            cancelled=cancelled,
+            timing=timing,
+        )
+        yield from generation.run()
+        assert generation.reason is not None
+        stats = self._stats(generation)
+        yield TurnDone(turn_id, generation.reason, answer.text, tuple(generation.tokens), stats)
+
+    def _stats(self, g: Generation) -> TurnStats:
+        t, n = g.timing, len(g.tokens)
+        new = len(g.ids) - g.cached
+        return TurnStats(
+            backend=self._device.backend,
+            prompt_tokens=len(g.ids),
+            cached_tokens=g.cached,
+            generated_tokens=n,
+            ttft_s=t.first_token - t.asked if n else 0.0,
+            prefill_tok_s=new / (t.prefill_end - t.prefill_start) if t.prefill_end else 0.0,
+            decode_tok_s=(n - 1) / (t.last_token - t.first_token) if n > 1 else 0.0,
+            context_used=self.conversation.length,
+            context_limit=self.n_ctx,
+            seed=g.sampler.seed,
+            draft=g.draft,
+            memory=MemoryStats(getattr(self.plan, "total_bytes", 0), peak_bytes()),
+        )
+
+    def status(self) -> EngineStatus:
+        return EngineStatus(
+            state="ready",
+            path=str(self.file.path),
+            model=self.config.name,
+            arch=self.config.arch,
+            quant=main_type(self.file),
+            backend=self._device.backend,
+            device=self._device.name,
+            threads=self._device.threads,
+            ctx=self.n_ctx,
+            ctx_train=self.config.n_ctx_train,
+            kv=self.options.kv,
+            kv_bytes=self.kv_spec.n_bytes,
+            context_used=self.conversation.length if "conversation" in self.__dict__ else 0,
+            has_template=self.template is not None,
+            load_s=self.load_s,
+            pid=os.getpid(),
+            peak_bytes=peak_bytes(),
+            plan=self.plan,
+            notices=self.notices,
+        )
+
+    def close(self) -> None:
+        self.__dict__.pop("conversation", None)
+        self._model.close()
+        self._backend.close()
+        self.file.close()
+
+    def __enter__(self) -> Engine:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def main_type(file: GGUFFile) -> str:
+    """The block type that holds most weights: what a user calls the quantization."""
+    sizes: dict[str, int] = {}
+    for info in file.tensors.values():
+        sizes[info.type.name] = sizes.get(info.type.name, 0) + info.n_bytes
+    return max(sizes, key=sizes.__getitem__, default="")
