@@ -1,0 +1,71 @@
+"""Byte-pair encoding with a merge list: GPT-2 and its descendants (`tokenizer.ggml.model` = gpt2, gemma4).
+
+Words come from the pre-tokenizer; each is spelled in byte characters, then merged by rank (the place in
+`tokenizer.ggml.merges`). Gemma 4 and Sarvam spell in UTF-8 text with ▁ for the space instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from localinfer.models.tokenizer.byte_chars import byte_chars
+from localinfer.models.tokenizer.chunks import SPACE, PairSplitter, space_splitter
+from localinfer.models.tokenizer.merging import NEVER, merge_symbols
+from localinfer.models.tokenizer.pretokenizers import PreTokenizer
+from localinfer.models.tokenizer.vocabulary import Vocabulary
+from localinfer.models.tokenizer.word_cache import WordCache
+
+# A word longer than this is first cut where no merge rule joins its neighbours.
+_LONG_WORD = 64
+
+
+class BPE:
+    """Text without special tokens -> ids."""
+
+    def __init__(self, vocabulary: Vocabulary, merges: Sequence[str], pre: PreTokenizer, ignore_merges: bool) -> None:
+        self._ids = vocabulary.ids
+        # Of a repeated rule the first counts, so the list is read from its end.
+        self._ranks: dict[str, int] = dict(zip(reversed(merges), range(len(merges) - 1, -1, -1), strict=True))
+        self._whole_words = ignore_merges
+        self._byte_encoded = pre.byte_encoded
+        self._byte_ids = vocabulary.byte_ids()
+        self._pairs = PairSplitter(self._joined_pairs)
+        self._split = pre.splitter()
+        if not pre.byte_encoded:
+            self._split_at_spaces = space_splitter(pair[0] for pair in self._joined_pairs() if pair[1] == SPACE)
+        self._words = WordCache(self._encode_word)
+
+    def encode(self, text: str) -> list[int]:
+        """Ids of `text`, in which no special token is looked for."""
+        if self._byte_encoded:
+            return self._words.ids_of(self._split(text))
+        return [i for line in self._split(text.replace(" ", SPACE)) for i in self._encode_line(line)]
+
+    def _encode_line(self, line: str) -> Sequence[int]:
+        """One run of newlines, or a line without any (UTF-8 spelling)."""
+        if line[0] == "\n":
+            return self._words[line]
+        return self._words.ids_of(self._split_at_spaces(line))
+
+    def _encode_word(self, word: str) -> list[int]:
+        spelled = byte_chars(word) if self._byte_encoded else word
+        if (self._whole_words or spelled[0] == "\n") and spelled in self._ids:
+            return [self._ids[spelled]]
+        parts = self._pairs.split(spelled) if len(spelled) > _LONG_WORD else [spelled]
+        return [i for part in parts for symbol in merge_symbols(list(part), self._priority) for i in self._symbol(symbol)]
+
+    def _priority(self, left: str, right: str) -> float:
+        return self._ranks.get(f"{left} {right}", NEVER)
+
+    def _symbol(self, symbol: str) -> list[int]:
+        """A merged symbol that is no token falls apart into its bytes; bytes without a token are left out."""
+        found = self._ids.get(symbol)
+        if found is not None:
+            return [found]
+        if self._byte_encoded:
+            return [self._ids[char] for char in symbol if char in self._ids]
+        return [i for byte in symbol.encode("utf-8") if (i := self._byte_ids[byte]) is not None]
+
+    def _joined_pairs(self) -> set[str]:
+        """The last character of the left and the first of the right side of every merge rule."""
+        return {rule[i - 1] + rule[i + 1] for rule in self._ranks if 0 < (i := rule.find(" ", 1)) < len(rule) - 1}
