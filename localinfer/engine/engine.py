@@ -109,9 +109,15 @@ class Engine:
     @cached_property
     def template(self) -> ChatTemplate | None:
         """The file's chat template, or None where it has none."""
+        if not self.has_template:
+            return None
         from localinfer.engine.chat_prompt import read_template
 
         return read_template(self.file, self.tokenizer)
+
+    @property
+    def has_template(self) -> bool:
+        return "tokenizer.chat_template" in self.file.metadata
 
     @property
     def notices(self) -> tuple[str, ...]:
@@ -238,7 +244,7 @@ class Engine:
             kv=self.options.kv,
             kv_bytes=self.kv_spec.n_bytes,
             context_used=self.conversation.length if "conversation" in self.__dict__ else 0,
-            has_template=self.template is not None,
+            has_template=self.has_template,
             load_s=self.load_s,
             pid=os.getpid(),
             peak_bytes=peak_bytes(),

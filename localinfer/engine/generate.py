@@ -154,7 +154,7 @@ class Generation:
 def check_prompt(ids: Sequence[int], n_ctx: int) -> None:
     if not ids:
         raise UsageError(
-            "prompt: expected at least one token, found none", "this model adds no start token: give a text"
+            "prompt: expected a text, found none", "this model adds no start token of its own"
         )
     if len(ids) > n_ctx:
         raise UsageError(
