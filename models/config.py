@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
 RopeStyle = Literal["interleaved", "half"]
 LayerKind = Literal["full", "window", "chunked", "mla", "state", "none"]
-Activation = Literal["silu", "gelu", "relu2", "swiglu_oai", "gelu_erf", "relu"]
+Gating = Literal["softmax", "sigmoid", "softmax_after_topk"]
+Activation = Literal["silu", "gelu", "relu", "relu2", "sigmoid", "swiglu_oai"]
 
 
 @dataclass(frozen=True)
@@ -37,11 +38,10 @@ class MoEConfig:
     n_experts: int
     n_used: int
     n_ff: int  # width of one expert
-    gating: Literal["softmax", "sigmoid", "softmax_after_topk"] = "softmax"
+    gating: Gating = "softmax"
     normalize: bool = True  # chosen probabilities are divided by their sum
     scale: float = 1.0  # and then multiplied by this
-    n_shared: int = 0  # shared experts, always used
-    n_shared_ff: int = 0  # width of all shared experts together
+    weigh_input: bool = False  # the weight multiplies an expert's input instead of its output (llama4)
     n_groups: int = 1  # deepseek: experts are chosen within the best n_groups_used groups
     n_groups_used: int = 1
 
@@ -59,6 +59,8 @@ class AttentionConfig:
     chunk: int = 0  # llama4: a token sees only its own chunk of this many positions
     softcap: float = 0.0  # cap * tanh(score / cap); 0: off
     alibi_max_bias: float = 0.0
+    temperature_every: int = 0  # llama4: queries grow by a factor with each so many positions; 0: off
+    temperature_scale: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -93,6 +95,8 @@ class ModelConfig:
     logit_scale: float = 1.0  # multiplies the logits
     logit_softcap: float = 0.0
     parallel_residual: bool = False  # attention and feed-forward read the same input
+    ffn_norm: str = "ffn_norm"  # GGUF name of the norm before the feed-forward
+    head_norm: Literal["before_rope", "after_rope", "after_rope_unweighted"] = "before_rope"  # of queries and keys
     rope_scaling: str = "none"  # as the file names it; for people, already inside RopeConfig
     notices: tuple[str, ...] = ()  # what a user should know about this model
 

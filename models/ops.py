@@ -1,15 +1,16 @@
 """The few operations that model code may use. A backend implements them; decoder.py is written over them.
 
-Arrays are whatever the backend works with: they know `+`, `*` (array or number), `.shape`, `.reshape(*shape)`,
-row slices `x[a:b]` and column slices `x[:, a:b]`. Activations are 2-D `(T, n)` unless said otherwise, float32 in
-meaning (a GPU backend may hold float16). Weights are opaque to model code: GGUF matrices `(out, in)` in raw blocks,
-or vectors. The reference for each operation is localinfer/backends/reference/ops.py, in numpy.
+Arrays are whatever the backend works with. They know `+`, `*` (by a number, by the same shape, by one column), `.shape`,
+`.reshape(*shape)`, row slices `x[a:b]` and column slices `x[:, a:b]`. Activations are 2-D `(T, n)` unless said
+otherwise, float32 in meaning (a GPU backend may hold float16). Weights are opaque to model code: GGUF matrices
+`(out, in)` in raw blocks, or vectors. The reference for each operation is localinfer/backends/reference/ops.py.
 
 Recorded (models/program.py), the same calls become a Program that a backend runs at once.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from localinfer.models.config import Activation, AttentionConfig, MoEConfig, RopeConfig
@@ -18,21 +19,45 @@ Array = Any
 Weight = Any
 
 
+@dataclass(frozen=True)
+class MoEWeights:
+    """Experts' matrices are (n_experts, out, in), their biases (n_experts, out)."""
+
+    router: Weight  # (n_experts, E)
+    up: Weight
+    down: Weight
+    gate: Weight | None = None
+    router_bias: Weight | None = None  # (n_experts,), added to the router's logits
+    choice_bias: Weight | None = None  # (n_experts,), added to the probabilities for choosing only
+    gate_bias: Weight | None = None
+    up_bias: Weight | None = None
+    down_bias: Weight | None = None
+
+
 class Ops(Protocol):
     def embed(self, w: Weight, ids: Any) -> Array:
         """Rows of raw blocks, decoded: ids (T,) -> (T, E)."""
 
+    def embed_positions(self, w: Weight, start: Any, n_tokens: int) -> Array:
+        """Rows start..start+n_tokens-1 of a learned position table: (T, E)."""
+
     def linear(self, x: Array, w: Weight, bias: Weight | None = None) -> Array:
-        """x (T, in), w (out, in) in raw blocks -> (T, out)."""
+        """x (T, in), w (out, in) in raw blocks -> (T, out). A weight of one axis is a matrix of one row."""
 
     def rms_norm(self, x: Array, w: Weight | None, eps: float) -> Array:
-        """Over the last axis of (T, n) or (T, H, D): x / sqrt(mean(x^2) + eps) * w; sums in float32."""
+        """Over the last axis of (T, n) or (T, H, D): x / sqrt(mean(x^2) + eps) * w; sums in float32.
+
+        w is (n,), or (D,) for all heads, or (H, D).
+        """
 
     def layer_norm(self, x: Array, w: Weight | None, bias: Weight | None, eps: float) -> Array:
-        """Over the last axis: (x - mean) / sqrt(var + eps) * w + bias."""
+        """Over the last axis: (x - mean) / sqrt(var + eps) * w + bias; shapes as in rms_norm."""
 
     def rope(self, x: Array, start: Any, rope: RopeConfig) -> Array:
         """Rotate (T, H, D) at positions start..start+T-1."""
+
+    def position_scale(self, x: Array, start: Any, every: int, scale: float) -> Array:
+        """x (T, ...) of position p times 1 + scale * log(1 + floor((p + 1) / every)) (llama4's long contexts)."""
 
     def attention(
         self, q: Array, k: Array, v: Array, kv: Any, layer: int, attn: AttentionConfig, sinks: Weight | None = None
@@ -51,15 +76,5 @@ class Ops(Protocol):
     def softcap(self, x: Array, cap: float) -> Array:
         """cap * tanh(x / cap)."""
 
-    def moe(
-        self,
-        x: Array,
-        router: Weight,
-        gate: Weight | None,
-        up: Weight,
-        down: Weight,
-        moe: MoEConfig,
-        act: Activation,
-        bias: Weight | None = None,
-    ) -> Array:
-        """Route x (T, E) by router (n_experts, E); experts' matrices are (n_experts, out, in), read in place."""
+    def moe(self, x: Array, w: MoEWeights, moe: MoEConfig, act: Activation) -> Array:
+        """Route each row of x (T, E) to its experts and sum their weighted outputs: (T, E)."""

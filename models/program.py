@@ -16,6 +16,7 @@ from math import prod
 from typing import Any
 
 from localinfer.models.config import Activation, AttentionConfig, MoEConfig, RopeConfig
+from localinfer.models.ops import MoEWeights
 
 ALIGN = 64  # bytes; a cache line, so that two threads' rows never share one
 
@@ -150,8 +151,12 @@ class Recorder:
     def embed(self, w: Any, ids: Any) -> Value:
         return self.program.emit("embed", (self.program.n_tokens, w.shape[-1]), (), (w,))
 
+    def embed_positions(self, w: Any, start: Any, n_tokens: int) -> Value:
+        return self.program.emit("embed_positions", (n_tokens, w.shape[-1]), (), (w,))
+
     def linear(self, x: Value, w: Any, bias: Any | None = None) -> Value:
-        return self.program.emit("linear", (x.shape[0], w.shape[0]), (x,), (w, bias))
+        n_out = w.shape[0] if len(w.shape) > 1 else 1
+        return self.program.emit("linear", (x.shape[0], n_out), (x,), (w, bias))
 
     def rms_norm(self, x: Value, w: Any | None, eps: float) -> Value:
         return self.program.emit("rms_norm", x.shape, (x,), (w,), eps=eps)
@@ -161,6 +166,9 @@ class Recorder:
 
     def rope(self, x: Value, start: Any, rope: RopeConfig) -> Value:
         return self.program.emit("rope", x.shape, (x,), rope=rope)
+
+    def position_scale(self, x: Value, start: Any, every: int, scale: float) -> Value:
+        return self.program.emit("position_scale", x.shape, (x,), every=every, scale=scale)
 
     def attention(
         self, q: Value, k: Value, v: Value, kv: Any, layer: int, attn: AttentionConfig, sinks: Any | None = None
@@ -177,15 +185,5 @@ class Recorder:
     def softcap(self, x: Value, cap: float) -> Value:
         return self.program.emit("softcap", x.shape, (x,), cap=cap)
 
-    def moe(
-        self,
-        x: Value,
-        router: Any,
-        gate: Any | None,
-        up: Any,
-        down: Any,
-        moe: MoEConfig,
-        act: Activation,
-        bias: Any | None = None,
-    ) -> Value:
-        return self.program.emit("moe", x.shape, (x,), (router, gate, up, down, bias), moe=moe, act=act)
+    def moe(self, x: Value, w: MoEWeights, moe: MoEConfig, act: Activation) -> Value:
+        return self.program.emit("moe", x.shape, (x,), (w,), moe=moe, act=act)

@@ -27,16 +27,25 @@ class RopeScaling:
     beta_fast: float = 32.0
     beta_slow: float = 1.0
 
+    @staticmethod
+    def kind_of(keys: ArchKeys) -> str:
+        """As the file names it; old files have only a linear factor, longrope files only their factor tensors."""
+        default = "none"
+        if "rope.scale_linear" in keys:
+            default = "linear"
+        elif "rope_factors_long.weight" in keys.file.tensors:
+            default = "longrope"
+        return keys.str("rope.scaling.type", default)
+
     @classmethod
-    def from_keys(cls, keys: ArchKeys, n_ctx_train: int) -> RopeScaling:
-        kind = keys.str("rope.scaling.type", "linear" if "rope.scale_linear" in keys else "none")
+    def from_keys(cls, keys: ArchKeys) -> RopeScaling:
+        kind = cls.kind_of(keys)
         if kind not in ("none", "linear", "yarn", "longrope"):
             raise UnsupportedModel(f"{keys.file.path}: rope scaling {kind!r} is not known (linear, yarn, longrope are)")
-        factor = keys.float("rope.scaling.factor", 0.0) or keys.float("rope.scale_linear", 0.0)
         return cls(
             kind,
-            factor or 1.0,
-            keys.int("rope.scaling.original_context_length", 0) or n_ctx_train,
+            keys.float("rope.scaling.factor", 0.0) or keys.float("rope.scale_linear", 0.0) or 1.0,
+            keys.int("rope.scaling.original_context_length", 0) or keys.int("context_length"),
             keys.float("rope.scaling.attn_factor", 1.0),
             keys.float("rope.scaling.yarn_ext_factor", 1.0),
             keys.float("rope.scaling.yarn_beta_fast", 32.0),

@@ -10,15 +10,70 @@ from typing import TYPE_CHECKING
 
 from localinfer.errors import UnsupportedModel
 from localinfer.models.families.base import Architecture
-from localinfer.models.families.gemma import Gemma3
-from localinfer.models.families.llama import Llama
+from localinfer.models.families.gemma import Gemma, Gemma2, Gemma3
+from localinfer.models.families.glm import GLM4, GLM4MoE
+from localinfer.models.families.gpt import GPT2, Falcon, GPTNeoX, Nemotron, StableLM, StarCoder2
+from localinfer.models.families.gptoss import GptOss
+from localinfer.models.families.llama import (
+    Baichuan,
+    Cohere,
+    Cohere2,
+    Exaone4,
+    Granite,
+    HunYuan,
+    Llama,
+    Llama4,
+    MiniCPM,
+    Olmo2,
+    OlmoE,
+    SeedOSS,
+    SmolLM3,
+)
+from localinfer.models.families.phi import Phi2, Phi3
+from localinfer.models.families.qwen import Qwen, Qwen2MoE
 
 if TYPE_CHECKING:
     from localinfer.formats.gguf import GGUFFile
 
 ARCHITECTURES: dict[str, Architecture] = {
-    "llama": Llama(),
+    "baichuan": Baichuan(),
+    "chatglm": GLM4(),
+    "cohere2": Cohere2(),
+    "command-r": Cohere(),
+    "ernie4_5": Llama(),
+    "ernie4_5-moe": Llama(),
+    "exaone": Architecture(),
+    "exaone4": Exaone4(),
+    "falcon": Falcon(),
+    "gemma": Gemma(),
+    "gemma2": Gemma2(),
     "gemma3": Gemma3(),
+    "glm4": GLM4(),
+    "glm4moe": GLM4MoE(),
+    "gpt-oss": GptOss(),
+    "gpt2": GPT2(),
+    "gptneox": GPTNeoX(),
+    "granite": Granite(),
+    "granitemoe": Granite(),
+    "hunyuan-dense": HunYuan(),
+    "hunyuan-moe": HunYuan(),
+    "internlm2": Llama(),
+    "llama": Llama(),
+    "llama4": Llama4(),
+    "minicpm": MiniCPM(),
+    "nemotron": Nemotron(),
+    "olmo2": Olmo2(),
+    "olmoe": OlmoE(),
+    "phi2": Phi2(),
+    "phi3": Phi3(),
+    "qwen2": Qwen(),
+    "qwen2moe": Qwen2MoE(),
+    "qwen3": Qwen(),
+    "qwen3moe": Qwen(),
+    "seed_oss": SeedOSS(),
+    "smollm3": SmolLM3(),
+    "stablelm": StableLM(),
+    "starcoder2": StarCoder2(),
 }
 
 

@@ -15,22 +15,31 @@ import numpy as np
 
 from localinfer.backends.mlx.kv import MLXKV
 from localinfer.backends.mlx.weights import MLXWeight
+from localinfer.backends.reference.ops import alibi_slopes, position_factors, route
 from localinfer.models.config import Activation, AttentionConfig, MoEConfig, RopeConfig
+from localinfer.models.ops import MoEWeights
 
 
 class MLXOps:
     def embed(self, w: MLXWeight, ids: Sequence[int]) -> mx.array:
         return w.rows(ids)
 
+    def embed_positions(self, w: MLXWeight, start: int, n_tokens: int) -> mx.array:
+        return w.rows(range(start, start + n_tokens))
+
     def linear(self, x: mx.array, w: MLXWeight, bias: MLXWeight | None = None) -> mx.array:
-        y = x @ w.dense.T
+        y = x @ w.dense.reshape(-1, w.shape[-1]).T
         return y if bias is None else y + bias.dense
 
     def rms_norm(self, x: mx.array, w: MLXWeight | None, eps: float) -> mx.array:
-        return mx.fast.rms_norm(x, None if w is None else w.dense, eps)
+        if w is None or w.dense.ndim == 1:
+            return mx.fast.rms_norm(x, None if w is None else w.dense, eps)
+        return mx.fast.rms_norm(x, None, eps) * w.dense
 
     def layer_norm(self, x: mx.array, w: MLXWeight | None, bias: MLXWeight | None, eps: float) -> mx.array:
-        return mx.fast.layer_norm(x, None if w is None else w.dense, None if bias is None else bias.dense, eps)
+        y = mx.fast.layer_norm(x, None, None, eps)
+        y = y if w is None else y * w.dense
+        return y if bias is None else y + bias.dense
 
     def rope(self, x: mx.array, start: int, rope: RopeConfig) -> mx.array:
         cos, sin = _angles(rope, start, x.shape[0])
@@ -43,6 +52,10 @@ class MLXOps:
             a, b = rotated[..., : rope.n_dims // 2], rotated[..., rope.n_dims // 2 :]
             y = mx.concatenate([a * cos - b * sin, a * sin + b * cos], axis=-1)
         return y if rest.shape[-1] == 0 else mx.concatenate([y, rest], axis=-1)
+
+    def position_scale(self, x: mx.array, start: int, every: int, scale: float) -> mx.array:
+        factor = position_factors(start, x.shape[0], every, scale)
+        return x * mx.array(factor.reshape(-1, *[1] * (x.ndim - 1)))
 
     def attention(
         self,
@@ -79,33 +92,29 @@ class MLXOps:
     def softcap(self, x: mx.array, cap: float) -> mx.array:
         return cap * mx.tanh(x / cap)
 
-    def moe(
-        self,
-        x: mx.array,
-        router: MLXWeight,
-        gate: MLXWeight | None,
-        up: MLXWeight,
-        down: MLXWeight,
-        moe: MoEConfig,
-        act: Activation,
-        bias: MLXWeight | None = None,
-    ) -> mx.array:
-        chosen, weights = _route(self.linear(x, router), moe, None if bias is None else bias.dense)
+    def moe(self, x: mx.array, w: MoEWeights, moe: MoEConfig, act: Activation) -> mx.array:
+        chosen, weights = _route(self.linear(x, w.router, w.router_bias), moe, w.choice_bias)
         row = x[:, None, None, :]  # (T, 1, 1, E) @ (T, n_used, E, F)
-        inner = row @ up.dense[chosen].swapaxes(-1, -2)
-        if gate is None:
-            inner = self.activate(inner, act)
+        if moe.weigh_input:
+            row = row * weights[:, :, None, None]
+        up = _expert_linear(row, w.up, w.up_bias, chosen)
+        if w.gate is None:
+            inner = self.activate(up, act)
         else:
-            inner = self.glu(row @ gate.dense[chosen].swapaxes(-1, -2), inner, act)
-        out = (inner @ down.dense[chosen].swapaxes(-1, -2))[:, :, 0, :]
-        return (out * weights[:, :, None]).sum(axis=1)
+            inner = self.glu(_expert_linear(row, w.gate, w.gate_bias, chosen), up, act)
+        out = _expert_linear(inner, w.down, w.down_bias, chosen)[:, :, 0, :]
+        return (out if moe.weigh_input else out * weights[:, :, None]).sum(axis=1)
 
 
-def _route(logits: mx.array, moe: MoEConfig, bias: mx.array | None) -> tuple[mx.array, mx.array]:
+def _expert_linear(x: mx.array, w: MLXWeight, bias: MLXWeight | None, chosen: mx.array) -> mx.array:
+    """x (T, n_used or 1, 1, in) through each row's chosen experts -> (T, n_used, 1, out)."""
+    y = x @ w.dense[chosen].swapaxes(-1, -2)
+    return y if bias is None else y + bias.dense[chosen][:, :, None, :]
+
+
+def _route(logits: mx.array, moe: MoEConfig, bias: MLXWeight | None) -> tuple[mx.array, mx.array]:
     """The choice is made on the host by the reference: it is a few numbers a token, and ties fall the same way."""
-    from localinfer.backends.reference.ops import route
-
-    chosen, weights = route(np.array(logits), moe, None if bias is None else np.array(bias))
+    chosen, weights = route(np.array(logits), moe, None if bias is None else np.array(bias.dense))
     return mx.array(chosen.astype(np.int32)), mx.array(weights)
 
 
@@ -138,8 +147,6 @@ def _unfused_attention(
     if attn.softcap:
         scores = attn.softcap * mx.tanh(scores / attn.softcap)
     if attn.alibi_max_bias:
-        from localinfer.backends.reference.ops import alibi_slopes
-
         n, total = mask.shape
         distance = np.arange(total)[None, :] - np.arange(total - n, total)[:, None]
         slopes = alibi_slopes(attn.n_heads, attn.alibi_max_bias)
@@ -158,6 +165,7 @@ def _gelu(x: mx.array) -> mx.array:
 _ACTIVATIONS = {
     "silu": lambda x: x * mx.sigmoid(x),
     "gelu": _gelu,
+    "sigmoid": mx.sigmoid,
     "relu": lambda x: mx.maximum(x, 0.0),
     "relu2": lambda x: mx.square(mx.maximum(x, 0.0)),
 }

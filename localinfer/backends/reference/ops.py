@@ -16,6 +16,7 @@ from localinfer.backends.reference.kv import ReferenceKV
 from localinfer.formats.dequant import dequantize, dequantize_rows
 from localinfer.formats.ggml_types import GGMLType
 from localinfer.models.config import Activation, AttentionConfig, MoEConfig, RopeConfig
+from localinfer.models.ops import MoEWeights
 
 F32 = np.float32
 SMALLEST_SUM = F32(2**-14)  # the smallest normal float16, llama.cpp's guard against dividing by zero
@@ -45,8 +46,11 @@ class ReferenceOps:
     def embed(self, w: ReferenceWeight, ids: Sequence[int]) -> np.ndarray:
         return w.rows(ids)
 
+    def embed_positions(self, w: ReferenceWeight, start: int, n_tokens: int) -> np.ndarray:
+        return w.rows(np.arange(start, start + n_tokens))
+
     def linear(self, x: np.ndarray, w: ReferenceWeight, bias: ReferenceWeight | None = None) -> np.ndarray:
-        y = x @ w.decoded().T
+        y = x @ np.atleast_2d(w.decoded()).T
         return y if bias is None else y + bias.vector
 
     def rms_norm(self, x: np.ndarray, w: ReferenceWeight | None, eps: float) -> np.ndarray:
@@ -73,6 +77,10 @@ class ReferenceOps:
         y[..., a] = x[..., a] * cos - x[..., b] * sin
         y[..., b] = x[..., a] * sin + x[..., b] * cos
         return y
+
+    def position_scale(self, x: np.ndarray, start: int, every: int, scale: float) -> np.ndarray:
+        factor = position_factors(start, x.shape[0], every, scale)
+        return x * factor.reshape(-1, *[1] * (x.ndim - 1))
 
     def attention(
         self,
@@ -112,27 +120,33 @@ class ReferenceOps:
     def softcap(self, x: np.ndarray, cap: float) -> np.ndarray:
         return F32(cap) * np.tanh(x / F32(cap))
 
-    def moe(
-        self,
-        x: np.ndarray,
-        router: ReferenceWeight,
-        gate: ReferenceWeight | None,
-        up: ReferenceWeight,
-        down: ReferenceWeight,
-        moe: MoEConfig,
-        act: Activation,
-        bias: ReferenceWeight | None = None,
-    ) -> np.ndarray:
-        chosen, weights = route(self.linear(x, router), moe, None if bias is None else bias.vector)
-        up_all, down_all = up.decoded(), down.decoded()
-        gate_all = None if gate is None else gate.decoded()
+    def moe(self, x: np.ndarray, w: MoEWeights, moe: MoEConfig, act: Activation) -> np.ndarray:
+        logits = self.linear(x, w.router, w.router_bias)
+        chosen, weights = route(logits, moe, None if w.choice_bias is None else w.choice_bias.vector)
         out = np.zeros_like(x)
         for e in np.unique(chosen):
             rows, slots = np.nonzero(chosen == e)
-            h = x[rows] @ up_all[e].T
-            h = self.activate(h, act) if gate_all is None else self.glu(x[rows] @ gate_all[e].T, h, act)
-            out[rows] += (h @ down_all[e].T) * weights[rows, slots][:, None]
+            share = weights[rows, slots][:, None]
+            if moe.weigh_input:
+                out[rows] += self._expert(x[rows] * share, w, e, act)
+            else:
+                out[rows] += self._expert(x[rows], w, e, act) * share
         return out
+
+    def _expert(self, x: np.ndarray, w: MoEWeights, e: int, act: Activation) -> np.ndarray:
+        up = _expert_linear(x, w.up, w.up_bias, e)
+        if w.gate is None:
+            inner = self.activate(up, act)
+        else:
+            inner = self.glu(_expert_linear(x, w.gate, w.gate_bias, e), up, act)
+        return _expert_linear(inner, w.down, w.down_bias, e)
+
+
+def _expert_linear(x: np.ndarray, w: ReferenceWeight, bias: ReferenceWeight | None, e: int) -> np.ndarray:
+    """x @ W[e].T + bias[e], decoding only that expert's rows."""
+    n_out = w.shape[1]
+    y = x @ w.rows(np.arange(e * n_out, (e + 1) * n_out)).T
+    return y if bias is None else y + bias.vector[e]
 
 
 def route(logits: np.ndarray, moe: MoEConfig, bias: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
@@ -163,6 +177,12 @@ def _mask_groups(ranked: np.ndarray, moe: MoEConfig) -> np.ndarray:
     keep = np.zeros((n, moe.n_groups, 1), bool)
     np.put_along_axis(keep, best[..., None], True, axis=1)
     return np.where(keep, groups, F32(-np.inf)).reshape(n, -1)
+
+
+def position_factors(start: int, n_tokens: int, every: int, scale: float) -> np.ndarray:
+    """(T,) factors 1 + scale * log(1 + floor((position + 1) / every))."""
+    steps = np.floor((np.arange(start, start + n_tokens) + 1.0) / every)
+    return (np.log(steps + 1.0) * scale + 1.0).astype(F32)
 
 
 def alibi_slopes(n_heads: int, max_bias: float) -> np.ndarray:
@@ -204,6 +224,7 @@ def _gelu(x: np.ndarray) -> np.ndarray:
 _ACTIVATIONS = {
     "silu": lambda x: x * _sigmoid(x),
     "gelu": _gelu,
+    "sigmoid": _sigmoid,
     "relu": lambda x: np.maximum(x, 0),
     "relu2": lambda x: np.square(np.maximum(x, 0)),
 }
