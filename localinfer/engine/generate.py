@@ -153,9 +153,7 @@ class Generation:
 
 def check_prompt(ids: Sequence[int], n_ctx: int) -> None:
     if not ids:
-        raise UsageError(
-            "prompt: expected a text, found none", "this model adds no start token of its own"
-        )
+        raise UsageError("prompt: expected a text, found none", "this model adds no start token of its own")
     if len(ids) > n_ctx:
         raise UsageError(
             f"prompt: {len(ids)} tokens do not fit in a context of {n_ctx}", f"--ctx {len(ids) + 512} or a shorter text"

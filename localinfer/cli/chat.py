@@ -1,0 +1,28 @@
+"""`localinfer chat [MODEL]`: the terminal app."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import Any
+
+from localinfer.cli.options import add_engine_options, add_model, add_sampling_options
+from localinfer.errors import UsageError
+
+
+def add_parser(subparsers: Any) -> None:
+    parser = subparsers.add_parser("chat", help="open the terminal app on a model", description=__doc__)
+    add_model(parser, optional=True)
+    add_engine_options(parser)
+    add_sampling_options(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        raise UsageError("the terminal app needs a terminal on stdin and stdout", "localinfer run MODEL -p TEXT")
+    from localinfer.cli.options import engine_options, sampling_params
+    from localinfer.cli.resolve import resolve
+    from localinfer.tui.app import run_app
+
+    path = resolve(args.model) if args.model else None
+    return run_app(path, engine_options(args), sampling_params(args))

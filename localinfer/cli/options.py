@@ -1,0 +1,113 @@
+"""Options that several commands share, and what they mean for the engine."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from typing import TypeVar
+
+from localinfer.engine.params import BACKENDS, EngineOptions, SamplingParams
+from localinfer.errors import UsageError
+from localinfer.units import parse_bytes, parse_tokens
+
+T = TypeVar("T")
+
+
+def _as(convert: Callable[[str], T], expected: str, name: str) -> Callable[[str], T]:
+    """An argparse type whose error says what was expected and what was found."""
+
+    def parse(text: str) -> T:
+        try:
+            return convert(text)
+        except ValueError:
+            raise UsageError(f"{name}: expected {expected}, found {text!r}") from None
+
+    return parse
+
+
+def integer(name: str) -> Callable[[str], int]:
+    return _as(int, "a whole number", name)
+
+
+def number(name: str) -> Callable[[str], float]:
+    return _as(float, "a number", name)
+
+
+def tokens(name: str) -> Callable[[str], int]:
+    return lambda text: parse_tokens(text, name)
+
+
+def add_model(parser: argparse.ArgumentParser, optional: bool = False) -> None:
+    parser.add_argument(
+        "model",
+        metavar="MODEL",
+        nargs="?" if optional else None,
+        help="path of a .gguf file, a name from `localinfer models`, demo, or hf:OWNER/REPO[:QUANT]",
+    )
+
+
+def add_engine_options(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("loading")
+    group.add_argument("--backend", choices=BACKENDS, default="auto", help="what computes (default: auto)")
+    group.add_argument(
+        "--threads", type=integer("--threads"), metavar="N", help="CPU threads (default: all cores allowed)"
+    )
+    group.add_argument(
+        "--ctx", metavar="N", help="context in tokens: 8192, 32k, max (default: 4096, or the model's own)"
+    )
+    group.add_argument(
+        "--kv", default="f16", metavar="TYPE", help="KV cache type, or KTYPE/VTYPE: f16, q8_0, q4_0, f32"
+    )
+    group.add_argument("--weight-budget", metavar="SIZE", help="keep at most this much of the weights in memory")
+    group.add_argument("--force", action="store_true", help="load even if the plan says that it does not fit")
+
+
+def add_sampling_options(parser: argparse.ArgumentParser) -> None:
+    default = SamplingParams()
+    group = parser.add_argument_group("sampling")
+    group.add_argument(
+        "--seed", type=integer("--seed"), metavar="N", help="same seed, same text (default: a fresh one)"
+    )
+    for flag, name, what in _NUMBERS:
+        kind = integer(flag) if isinstance(getattr(default, name), int) else number(flag)
+        shown = getattr(default, name)
+        group.add_argument(flag, dest=name, type=kind, default=shown, metavar="X", help=f"{what} (default: {shown})")
+    group.add_argument(
+        "-n", "--max-tokens", type=integer("--max-tokens"), metavar="N", help="longest answer, in tokens"
+    )
+    group.add_argument("--stop", action="append", default=[], metavar="TEXT", help="end before this text (repeatable)")
+    group.add_argument(
+        "--draft", default="auto", metavar="K", help="context-lookup drafting: auto, off, or most tokens a round"
+    )
+
+
+_NUMBERS = (
+    ("--temp", "temperature", "randomness; 0: always the most likely token"),
+    ("--top-k", "top_k", "choose among the K most likely; 0: all"),
+    ("--top-p", "top_p", "choose among the most likely that have this probability together"),
+    ("--min-p", "min_p", "drop what is less likely than this share of the best"),
+    ("--repeat-penalty", "repeat_penalty", "above 1: the last 64 tokens become less likely"),
+    ("--presence-penalty", "presence_penalty", "subtracted once from tokens the answer has"),
+    ("--frequency-penalty", "frequency_penalty", "subtracted for each time the answer has them"),
+)
+
+
+def engine_options(args: argparse.Namespace, ctx_train: int | None = None) -> EngineOptions:
+    return EngineOptions(
+        ctx=parse_tokens(args.ctx, "--ctx", ctx_train) if args.ctx else None,
+        kv=args.kv,
+        backend=args.backend,
+        threads=args.threads,
+        weight_budget=parse_bytes(args.weight_budget, "--weight-budget") if args.weight_budget else None,
+        force=args.force,
+    )
+
+
+def sampling_params(args: argparse.Namespace) -> SamplingParams:
+    return SamplingParams(
+        **{name: getattr(args, name) for _, name, _ in _NUMBERS},
+        seed=args.seed,
+        max_tokens=args.max_tokens,
+        stop=tuple(args.stop),
+        draft=args.draft,
+    )

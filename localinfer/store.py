@@ -1,0 +1,128 @@
+"""The models on this machine: our own folder, and what other programs have already downloaded (read, never copied).
+
+A model is known by a short name: its file name without `.gguf`, of a split model without the shard's number.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from localinfer import paths
+from localinfer.errors import UsageError
+
+SHARD = re.compile(r"-(\d{5})-of-(\d{5})$")
+PARTIAL_SUFFIX = ".part"  # a download that is under way or was cut
+
+
+@dataclass(frozen=True)
+class LocalModel:
+    """One model file, or the first shard of a split one. `trouble` says what is wrong with it, or is empty."""
+
+    name: str
+    path: Path
+    n_bytes: int  # of all shards present
+    source: str  # localinfer, huggingface, lmstudio, ollama
+    modified: float  # seconds since the epoch
+    trouble: str = ""
+
+    @property
+    def ours(self) -> bool:
+        return self.source == "localinfer"
+
+
+def find_models() -> list[LocalModel]:
+    """All local models by name; of two with one name, our own folder's comes first. Reads folders, opens no model."""
+    found = [model for source, folder in _folders() if folder.is_dir() for model in _models_in(folder, source)]
+    return sorted([*found, *_ollama_models()], key=lambda m: (m.name.lower(), not m.ours, str(m.path)))
+
+
+def find_model(name: str) -> LocalModel | None:
+    """The model with this name, letter case aside, or None. UsageError where several files have it."""
+    known = find_models()
+    same = [m for m in known if m.name == name] or [m for m in known if m.name.lower() == name.lower()]
+    own = [m for m in same if m.ours] or same
+    if len({m.path.resolve() for m in own}) > 1:
+        raise UsageError(f"{name}: {len(own)} local models have this name", "give the path: " + str(own[0].path))
+    return own[0] if own else None
+
+
+def partial_downloads() -> list[Path]:
+    folder = paths.models_dir()
+    return sorted(folder.rglob("*" + PARTIAL_SUFFIX)) if folder.is_dir() else []
+
+
+def remove(model: LocalModel) -> int:
+    """Delete a model of our own folder, all its shards; returns the bytes freed. UsageError for others' files."""
+    if not model.ours:
+        raise UsageError(f"{model.name}: belongs to {model.source}, localinfer deletes only its own", str(model.path))
+    freed = 0
+    for path in shards_of(model.path):
+        freed += path.stat().st_size
+        path.unlink()
+    return freed
+
+
+def shards_of(path: Path) -> list[Path]:
+    """The file itself, or those shards of its split model that are there."""
+    match = SHARD.search(path.stem)
+    if not match:
+        return [path]
+    base = path.stem[: match.start()]
+    return sorted(p for p in path.parent.glob("*.gguf") if SHARD.search(p.stem) and p.stem[:-15] == base)
+
+
+def _folders() -> Iterator[tuple[str, Path]]:
+    yield "localinfer", paths.models_dir()
+    yield "huggingface", _hub_cache()
+    home = Path.home()
+    yield "lmstudio", home / ".lmstudio" / "models"
+    yield "lmstudio", home / ".cache" / "lm-studio" / "models"
+
+
+def _hub_cache() -> Path:
+    """Where huggingface_hub keeps its files, by the variables that it reads itself."""
+    if cache := os.environ.get("HF_HUB_CACHE"):
+        return Path(cache).expanduser()
+    home = os.environ.get("HF_HOME") or str(Path(os.environ.get("XDG_CACHE_HOME", "~/.cache")) / "huggingface")
+    return Path(home).expanduser() / "hub"
+
+
+def _models_in(folder: Path, source: str) -> Iterator[LocalModel]:
+    for path in sorted(folder.rglob("*.gguf")):
+        if path.name.startswith("mmproj"):
+            continue  # a vision tower, no model by itself
+        match = SHARD.search(path.stem)
+        if match and match[1] != "00001":
+            continue
+        try:
+            yield _describe(path, source, match)
+        except OSError:
+            continue  # a dangling link, or gone since the folder was read
+
+
+def _describe(path: Path, source: str, match: re.Match[str] | None) -> LocalModel:
+    parts = shards_of(path)
+    trouble = "" if match is None or len(parts) == int(match[2]) else f"{len(parts)} of {int(match[2])} shards"
+    name = path.stem[: match.start()] if match else path.stem
+    n_bytes = sum(p.stat().st_size for p in parts)
+    return LocalModel(name, path, n_bytes, source, path.stat().st_mtime, trouble or ("" if n_bytes else "empty"))
+
+
+def _ollama_models() -> Iterator[LocalModel]:
+    """Ollama keeps a manifest a tag; its layer of media type `...model` is a GGUF file under blobs/."""
+    root = Path(os.environ.get("OLLAMA_MODELS") or Path.home() / ".ollama" / "models")
+    manifests = root / "manifests"
+    for manifest in sorted(manifests.rglob("*")) if manifests.is_dir() else ():
+        try:
+            layers = json.loads(manifest.read_text())["layers"]
+            digest = next(x["digest"] for x in layers if x["mediaType"].endswith("image.model"))
+            blob = root / "blobs" / digest.replace(":", "-")
+            name = ":".join(manifest.relative_to(manifests).parts[-2:])
+            yield LocalModel(name, blob, blob.stat().st_size, "ollama", manifest.stat().st_mtime)
+        except (OSError, ValueError, LookupError, StopIteration, TypeError, AttributeError):
+            continue  # a folder, or no manifest of a model
