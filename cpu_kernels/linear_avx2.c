@@ -1,0 +1,707 @@
+/* linear.h with AVX2, FMA and F16C.
+ *
+ * One token: a row at a time straight from its blocks. 8 blocks give 8 vectors of int32, which are summed crosswise into
+ * one vector whose lanes are the blocks, so scales are applied to 8 blocks at once.
+ * More tokens: 16 rows are decoded once into a tile whose lanes are rows, then 4 tokens at a time run over it: a pair of
+ * x values is broadcast, no sum crosses lanes, and scratch holds 16 rows, never the matrix.
+ * Both follow the order of sums of linear.h.
+ */
+#include "linear_parts.h"
+
+#if LI_X86
+
+#include "blocks_avx2.h"
+
+#if defined(__clang__)
+#define LI_UNROLL_8 _Pragma("unroll")
+#else
+#define LI_UNROLL_8 _Pragma("GCC unroll 8")
+#endif
+
+enum { LI_DECODED = -1, TILE_ROWS = 16, TILE_TOKENS = 4 };
+
+/* -- activations ----------------------------------------------------------------------------------------------------*/
+
+LI_AVX2_INLINE int32_t sum_of_lanes(__m256i v)
+{
+    __m128i s = _mm_add_epi32(_mm256_castsi256_si128(v), _mm256_extracti128_si256(v, 1));
+    s = _mm_add_epi32(s, _mm_shuffle_epi32(s, 0x4E));
+    s = _mm_add_epi32(s, _mm_shuffle_epi32(s, 0xB1));
+    return _mm_cvtsi128_si32(s);
+}
+
+LI_AVX2_INLINE uint32_t largest_lane(__m256i v)
+{
+    __m128i s = _mm_max_epi32(_mm256_castsi256_si128(v), _mm256_extracti128_si256(v, 1));
+    s = _mm_max_epi32(s, _mm_shuffle_epi32(s, 0x4E));
+    s = _mm_max_epi32(s, _mm_shuffle_epi32(s, 0xB1));
+    return (uint32_t)_mm_cvtsi128_si32(s);
+}
+
+LI_AVX2 void li_prepare_int_avx2(const float *x, int64_t n_in, int64_t b0, int64_t b1, void *xq)
+{
+    int64_t n = n_in / 32, n8 = li_padded_blocks(n_in);
+    int16_t *p = xq;
+    float *dx = (float *)((char *)xq + 64 * n8), *sum = dx + n8, *low = sum + n8, *high = low + n8;
+    const __m256i magnitude = _mm256_set1_epi32(0x7FFFFFFF), ones = _mm256_set1_epi16(1);
+    for (int64_t b = b0; b < b1; b++) {
+        __m256 v[4];
+        __m256i bits[4], q[2];
+        for (int i = 0; i < 4; i++) {
+            v[i] = _mm256_loadu_ps(x + 32 * b + 8 * i);
+            bits[i] = _mm256_and_si256(_mm256_castps_si256(v[i]), magnitude);
+        }
+        uint32_t top = largest_lane(_mm256_max_epi32(_mm256_max_epi32(bits[0], bits[1]),
+                                                     _mm256_max_epi32(bits[2], bits[3])));
+        float largest = li_float_of_bits(top);
+        int usable = largest >= 1e-30f && top < 0x7F800000u;
+        __m256 inverse = _mm256_set1_ps(LI_ACTIVATION_MAX / largest);
+        for (int i = 0; i < 2; i++) {
+            __m256i a = _mm256_cvtps_epi32(_mm256_mul_ps(v[2 * i], inverse));
+            __m256i c = _mm256_cvtps_epi32(_mm256_mul_ps(v[2 * i + 1], inverse));
+            q[i] = _mm256_permute4x64_epi64(_mm256_packs_epi32(a, c), 0xD8);
+            if (!usable)
+                q[i] = _mm256_setzero_si256();
+            _mm256_storeu_si256((__m256i *)(void *)(p + 32 * b + 16 * i), q[i]);
+        }
+        int32_t low_sum = sum_of_lanes(_mm256_madd_epi16(q[0], ones));
+        int32_t high_sum = sum_of_lanes(_mm256_madd_epi16(q[1], ones));
+        dx[b] = usable ? largest / LI_ACTIVATION_MAX : top < 0x7F800000u ? 0.0f : li_float_of_bits(0x7FC00000u);
+        sum[b] = dx[b] * (float)(low_sum + high_sum);
+        low[b] = dx[b] * (float)low_sum;
+        high[b] = dx[b] * (float)high_sum;
+    }
+    if (b1 == n && n8 > n) {
+        memset(p + 32 * n, 0, (size_t)(64 * (n8 - n)));
+        for (int k = 0; k < 4; k++)
+            memset(dx + k * n8 + n, 0, (size_t)(4 * (n8 - n)));
+    }
+}
+
+/* -- block types ----------------------------------------------------------------------------------------------------*/
+
+/* What the types have in common, chosen by a constant `type`. */
+#define LI_FOR_ALL_TYPES(DO)                                                                                          \
+    DO(Q4_0, q4_0, none) DO(Q4_1, q4_1, none) DO(Q5_0, q5_0, none) DO(Q5_1, q5_1, none) DO(Q8_0, q8_0, none)          \
+    DO(Q2_K, q2_k, q2_k) DO(Q3_K, q3_k, q3_k) DO(Q4_K, q4_k, none) DO(Q5_K, q5_k, none) DO(Q6_K, q6_k, q6_k)          \
+    DO(IQ4_NL, iq4_nl, none) DO(IQ4_XS, iq4_xs, none) DO(MXFP4, mxfp4, none) DO(DECODED, decoded, none)
+
+typedef struct {
+    li_no_context none;
+    li_scales16 q2_k, q3_k, q6_k;
+} context;
+
+LI_AVX2_INLINE void open_group(int type, const uint8_t *group, context *c)
+{
+    if (type == LI_Q2_K)
+        c->q2_k = q2_k_open(group);
+    if (type == LI_Q3_K)
+        c->q3_k = q3_k_open(group);
+    if (type == LI_Q6_K)
+        c->q6_k = q6_k_open(group);
+    c->none = open_none(group);
+}
+
+LI_AVX2_INLINE void values(int type, const uint8_t *group, int b, const context *c, __m256i *lo, __m256i *hi)
+{
+#define LI_CASE(TYPE, name, open)                                                                                     \
+    if (type == LI_##TYPE)                                                                                            \
+        name##_values(group, b, c->open, lo, hi);
+    LI_FOR_ALL_TYPES(LI_CASE)
+#undef LI_CASE
+}
+
+LI_AVX2_INLINE void scales(int type, const uint8_t *group, const context *c, __m256 *d, __m256 *m, __m256 *m2)
+{
+#define LI_CASE(TYPE, name, open)                                                                                     \
+    if (type == LI_##TYPE)                                                                                            \
+        name##_scales(group, c->open, d, m, m2);
+    LI_FOR_ALL_TYPES(LI_CASE)
+#undef LI_CASE
+}
+
+/* Room for a group that is not whole, or is decoded by plain C. */
+typedef union {
+    li_group decoded;
+    uint8_t bytes[8 * 36];
+} group_room;
+
+/* The group that starts at block b0 with n <= 8 blocks, made whole where it is not: the blocks that fill up are zeros,
+ * and so are the activations that they meet. */
+LI_AVX2_INLINE const uint8_t *group_at(int type, const li_type_info *t, const uint8_t *row, int64_t b0, int n,
+                                       group_room *room)
+{
+    const uint8_t *src = row + b0 / 8 * li_group_bytes(t);
+    if (type == LI_DECODED) {
+        if (n < 8)
+            memset(&room->decoded, 0, sizeof room->decoded);
+        t->decode_group(src, n, &room->decoded);
+        return (const uint8_t *)&room->decoded;
+    }
+    if (n == 8)
+        return src;
+    memset(room->bytes, 0, sizeof room->bytes);
+    memcpy(room->bytes, src, (size_t)(n * t->block_bytes));
+    return room->bytes;
+}
+
+/* -- one token ------------------------------------------------------------------------------------------------------*/
+
+/* Lane b of the result: the sum of the 8 lanes of v[b]. */
+LI_AVX2_INLINE __m256i sums_of_8(const __m256i v[8])
+{
+    __m256i pair[4], four[2];
+    LI_UNROLL_8
+    for (int i = 0; i < 4; i++)
+        pair[i] = _mm256_add_epi32(_mm256_unpacklo_epi32(v[2 * i], v[2 * i + 1]),
+                                   _mm256_unpackhi_epi32(v[2 * i], v[2 * i + 1]));
+    LI_UNROLL_8
+    for (int i = 0; i < 2; i++)
+        four[i] = _mm256_add_epi32(_mm256_unpacklo_epi64(pair[2 * i], pair[2 * i + 1]),
+                                   _mm256_unpackhi_epi64(pair[2 * i], pair[2 * i + 1]));
+    return _mm256_add_epi32(_mm256_permute2x128_si256(four[0], four[1], 0x20),
+                            _mm256_permute2x128_si256(four[0], four[1], 0x31));
+}
+
+LI_AVX2_INLINE float tree(__m256 lanes)
+{
+    __m128 s = _mm_add_ps(_mm256_castps256_ps128(lanes), _mm256_extractf128_ps(lanes, 1));
+    s = _mm_add_ps(s, _mm_movehl_ps(s, s));
+    return _mm_cvtss_f32(_mm_add_ss(s, _mm_movehdup_ps(s)));
+}
+
+LI_AVX2_INLINE __m256i dot(__m256i lo, __m256i hi, const int16_t *p)
+{
+    const __m256i *x = (const __m256i *)(const void *)p;
+    return _mm256_add_epi32(_mm256_madd_epi16(lo, _mm256_loadu_si256(x)),
+                            _mm256_madd_epi16(hi, _mm256_loadu_si256(x + 1)));
+}
+
+/* The scales of blocks b0 .. b0+7, their products with x, and the running lanes. */
+LI_AVX2_INLINE __m256 add_scaled(int type, int n_mins, const uint8_t *group, const context *c, __m256i isum,
+                                 li_int_row x, int64_t b0, __m256 lanes)
+{
+    __m256 d, m, m2;
+    scales(type, group, c, &d, &m, &m2);
+    lanes = _mm256_fmadd_ps(_mm256_mul_ps(d, _mm256_loadu_ps(x.dx + b0)), _mm256_cvtepi32_ps(isum), lanes);
+    if (n_mins == 1)
+        lanes = _mm256_fmadd_ps(m, _mm256_loadu_ps(x.sum + b0), lanes);
+    if (n_mins == 2) {
+        lanes = _mm256_fmadd_ps(m, _mm256_loadu_ps(x.low + b0), lanes);
+        lanes = _mm256_fmadd_ps(m2, _mm256_loadu_ps(x.high + b0), lanes);
+    }
+    return lanes;
+}
+
+LI_AVX2_INLINE __m256 whole_group(int type, int n_mins, const uint8_t *group, li_int_row x, int64_t b0, __m256 lanes)
+{
+    context c;
+    __m256i v[8];
+    open_group(type, group, &c);
+    LI_UNROLL_8
+    for (int b = 0; b < 8; b++) {
+        __m256i lo, hi;
+        values(type, group, b, &c, &lo, &hi);
+        v[b] = dot(lo, hi, x.p + 32 * (b0 + b));
+    }
+    return add_scaled(type, n_mins, group, &c, sums_of_8(v), x, b0, lanes);
+}
+
+/* n < 8 blocks; `group` is readable as 8. */
+LI_AVX2_INLINE __m256 part_group(int type, int n_mins, const uint8_t *group, int n, li_int_row x, int64_t b0,
+                                 __m256 lanes)
+{
+    context c;
+    __m256i v[8];
+    open_group(type, group, &c);
+    for (int b = 0; b < 8; b++)
+        v[b] = _mm256_setzero_si256();
+    for (int b = 0; b < n; b++) {
+        __m256i lo, hi;
+        values(type, group, b, &c, &lo, &hi);
+        v[b] = dot(lo, hi, x.p + 32 * (b0 + b));
+    }
+    return add_scaled(type, n_mins, group, &c, sums_of_8(v), x, b0, lanes);
+}
+
+LI_AVX2_INLINE void vector_kernel(int type, int n_mins, const li_matrix *w, const void *xq, float *y, int64_t row0,
+                                  int64_t row1)
+{
+    const li_type_info *t = li_type(w->type);
+    li_int_row x = li_int_row_at(xq, w->n_in);
+    int64_t whole = w->n_in / 256 * 8;
+    int rest = (int)(w->n_in / 32 - whole);
+    group_room room;
+    for (int64_t r = row0; r < row1; r++) {
+        const uint8_t *row = w->blocks + r * w->row_bytes;
+        __m256 lanes = _mm256_setzero_ps();
+        for (int64_t b = 0; b < whole; b += 8)
+            lanes = whole_group(type, n_mins, group_at(type, t, row, b, 8, &room), x, b, lanes);
+        if (t->block_values == 32 && rest)
+            lanes = part_group(type, n_mins, group_at(type, t, row, whole, rest, &room), rest, x, whole, lanes);
+        y[r] = tree(lanes);
+    }
+}
+
+/* -- more tokens ----------------------------------------------------------------------------------------------------*/
+
+/* A block of 32 of 16 rows: pair k (values 2k and 2k+1) of row r is q[k][r]. 64-byte aligned. */
+typedef struct {
+    int32_t q[16][TILE_ROWS];
+    float d[TILE_ROWS], m[TILE_ROWS], m2[TILE_ROWS];
+} block_tile;
+
+LI_AVX2_INLINE void transpose8(__m256i v[8])
+{
+    __m256i a[8], b[8];
+    LI_UNROLL_8
+    for (int i = 0; i < 4; i++) {
+        a[2 * i] = _mm256_unpacklo_epi32(v[2 * i], v[2 * i + 1]);
+        a[2 * i + 1] = _mm256_unpackhi_epi32(v[2 * i], v[2 * i + 1]);
+    }
+    LI_UNROLL_8
+    for (int i = 0; i < 8; i += 4) {
+        b[i] = _mm256_unpacklo_epi64(a[i], a[i + 2]);
+        b[i + 1] = _mm256_unpackhi_epi64(a[i], a[i + 2]);
+        b[i + 2] = _mm256_unpacklo_epi64(a[i + 1], a[i + 3]);
+        b[i + 3] = _mm256_unpackhi_epi64(a[i + 1], a[i + 3]);
+    }
+    LI_UNROLL_8
+    for (int i = 0; i < 4; i++) {
+        v[i] = _mm256_permute2x128_si256(b[i], b[i + 4], 0x20);
+        v[i + 4] = _mm256_permute2x128_si256(b[i], b[i + 4], 0x31);
+    }
+}
+
+/* Lane b of s[r], block b of row r -> the scales of 8 rows in tile b. */
+LI_AVX2_INLINE void store_scales(const __m256 s[8], int n, block_tile *tile, size_t field, int column)
+{
+    __m256i v[8];
+    LI_UNROLL_8
+    for (int r = 0; r < 8; r++)
+        v[r] = _mm256_castps_si256(s[r]);
+    transpose8(v);
+    for (int b = 0; b < n; b++)
+        _mm256_store_si256((__m256i *)(void *)((char *)&tile[b] + field + 4 * (size_t)column), v[b]);
+}
+
+/* Columns column .. column+7 of the n tiles of one group, from 8 rows. */
+LI_AVX2_INLINE void tile_group(int type, int n_mins, const uint8_t *const group[8], int n, block_tile *tile, int column)
+{
+    context c[8];
+    __m256 d[8], m[8], m2[8];
+    for (int r = 0; r < 8; r++) {
+        open_group(type, group[r], &c[r]);
+        scales(type, group[r], &c[r], &d[r], &m[r], &m2[r]);
+    }
+    store_scales(d, n, tile, offsetof(block_tile, d), column);
+    if (n_mins >= 1)
+        store_scales(m, n, tile, offsetof(block_tile, m), column);
+    if (n_mins == 2)
+        store_scales(m2, n, tile, offsetof(block_tile, m2), column);
+    LI_UNROLL_8
+    for (int b = 0; b < 8; b++) {
+        __m256i lo[8], hi[8];
+        if (b >= n)
+            break;
+        LI_UNROLL_8
+        for (int r = 0; r < 8; r++)
+            values(type, group[r], b, &c[r], &lo[r], &hi[r]);
+        transpose8(lo);
+        transpose8(hi);
+        for (int k = 0; k < 8; k++) {
+            _mm256_store_si256((__m256i *)(void *)&tile[b].q[k][column], lo[k]);
+            _mm256_store_si256((__m256i *)(void *)&tile[b].q[k + 8][column], hi[k]);
+        }
+    }
+}
+
+/* 16 rows from row r on, of which `n_rows` exist; the last one stands in for those beyond. */
+LI_AVX2_INLINE void tile_kernel(int type, int n_mins, const li_matrix *w, int64_t r, int n_rows, block_tile *tile)
+{
+    const li_type_info *t = li_type(w->type);
+    int64_t n_blocks = w->n_in / 32;
+    group_room rooms[8];
+    for (int column = 0; column < TILE_ROWS; column += 8)
+        for (int64_t b = 0; b < n_blocks; b += 8) {
+            int n = n_blocks - b < 8 ? (int)(n_blocks - b) : 8;
+            const uint8_t *group[8];
+            for (int i = 0; i < 8; i++) {
+                int64_t row = r + (column + i < n_rows ? column + i : n_rows - 1);
+                group[i] = group_at(type, t, w->blocks + row * w->row_bytes, b, n, &rooms[i]);
+            }
+            tile_group(type, n_mins, group, n, tile + b, column);
+        }
+}
+
+/* Sums of one block for n tokens into lanes[token][row]. */
+LI_AVX2_INLINE void tile_block(int n_mins, int n, const block_tile *tile, const li_int_row *x, int64_t b,
+                               float (*lanes)[TILE_ROWS])
+{
+    __m256i sum[TILE_TOKENS][2];
+    for (int t = 0; t < n; t++)
+        sum[t][0] = sum[t][1] = _mm256_setzero_si256();
+    for (int k = 0; k < 16; k++) {
+        __m256i w0 = _mm256_load_si256((const __m256i *)(const void *)&tile->q[k][0]);
+        __m256i w1 = _mm256_load_si256((const __m256i *)(const void *)&tile->q[k][8]);
+        for (int t = 0; t < n; t++) {
+            int32_t pair;
+            memcpy(&pair, x[t].p + 32 * b + 2 * k, sizeof pair);
+            __m256i xs = _mm256_set1_epi32(pair);
+            sum[t][0] = _mm256_add_epi32(sum[t][0], _mm256_madd_epi16(w0, xs));
+            sum[t][1] = _mm256_add_epi32(sum[t][1], _mm256_madd_epi16(w1, xs));
+        }
+    }
+    for (int t = 0; t < n; t++)
+        for (int half = 0; half < 2; half++) {
+            float *lane = lanes[t] + 8 * half;
+            __m256 d = _mm256_mul_ps(_mm256_load_ps(tile->d + 8 * half), _mm256_broadcast_ss(x[t].dx + b));
+            __m256 s = _mm256_fmadd_ps(d, _mm256_cvtepi32_ps(sum[t][half]), _mm256_load_ps(lane));
+            if (n_mins == 1)
+                s = _mm256_fmadd_ps(_mm256_load_ps(tile->m + 8 * half), _mm256_broadcast_ss(x[t].sum + b), s);
+            if (n_mins == 2) {
+                s = _mm256_fmadd_ps(_mm256_load_ps(tile->m + 8 * half), _mm256_broadcast_ss(x[t].low + b), s);
+                s = _mm256_fmadd_ps(_mm256_load_ps(tile->m2 + 8 * half), _mm256_broadcast_ss(x[t].high + b), s);
+            }
+            _mm256_store_ps(lane, s);
+        }
+}
+
+/* lanes[lane][token][row] -> y: the tree of linear.h, rows side by side. */
+LI_AVX2_INLINE void store_tree(int n, float (*lanes)[TILE_TOKENS][TILE_ROWS], float *y, int64_t ldy, int n_rows)
+{
+    for (int t = 0; t < n; t++) {
+        float result[TILE_ROWS];
+        for (int half = 0; half < 2; half++) {
+            __m256 v[8];
+            LI_UNROLL_8
+            for (int l = 0; l < 8; l++)
+                v[l] = _mm256_load_ps(lanes[l][t] + 8 * half);
+            __m256 even = _mm256_add_ps(_mm256_add_ps(v[0], v[4]), _mm256_add_ps(v[2], v[6]));
+            __m256 odd = _mm256_add_ps(_mm256_add_ps(v[1], v[5]), _mm256_add_ps(v[3], v[7]));
+            _mm256_storeu_ps(result + 8 * half, _mm256_add_ps(even, odd));
+        }
+        memcpy(y + t * ldy, result, (size_t)n_rows * sizeof *y);
+    }
+}
+
+typedef struct {
+    _Alignas(32) float at[8][TILE_TOKENS][TILE_ROWS];
+} tile_lanes;
+
+LI_AVX2_INLINE void int_tokens(int n_mins, int n, const block_tile *tile, int64_t n_in, const char *xq, float *y,
+                               int64_t ldy, int n_rows)
+{
+    tile_lanes lanes;
+    li_int_row x[TILE_TOKENS];
+    for (int t = 0; t < n; t++)
+        x[t] = li_int_row_at(xq + t * li_token_bytes(LI_KIND_INT, n_in), n_in);
+    memset(&lanes, 0, sizeof lanes);
+    for (int64_t b = 0; b < n_in / 32; b++)
+        tile_block(n_mins, n, tile + b, x, b, lanes.at[b % 8]);
+    store_tree(n, lanes.at, y, ldy, n_rows);
+}
+
+#define LI_TOKENS_FUNCTION(mins)                                                                                      \
+    static LI_AVX2 void int_tokens_##mins(int n, const block_tile *tile, int64_t n_in, const char *xq, float *y,      \
+                                          int64_t ldy, int n_rows)                                                    \
+    {                                                                                                                 \
+        if (n == 4)                                                                                                   \
+            int_tokens(mins, 4, tile, n_in, xq, y, ldy, n_rows);                                                      \
+        else if (n == 3)                                                                                              \
+            int_tokens(mins, 3, tile, n_in, xq, y, ldy, n_rows);                                                      \
+        else if (n == 2)                                                                                              \
+            int_tokens(mins, 2, tile, n_in, xq, y, ldy, n_rows);                                                      \
+        else                                                                                                          \
+            int_tokens(mins, 1, tile, n_in, xq, y, ldy, n_rows);                                                      \
+    }
+LI_TOKENS_FUNCTION(0)
+LI_TOKENS_FUNCTION(1)
+LI_TOKENS_FUNCTION(2)
+
+/* -- the two kernels of each block type -------------------------------------------------------------------------------*/
+
+#define LI_KERNELS(name, type, n_mins)                                                                                \
+    static LI_AVX2 void vector_##name(const li_matrix *w, const void *xq, float *y, int64_t row0, int64_t row1)       \
+    {                                                                                                                 \
+        vector_kernel(type, n_mins, w, xq, y, row0, row1);                                                            \
+    }                                                                                                                 \
+    static LI_AVX2 void tile_##name(const li_matrix *w, int64_t r, int n_rows, block_tile *tile)                      \
+    {                                                                                                                 \
+        tile_kernel(type, n_mins, w, r, n_rows, tile);                                                                \
+    }
+
+LI_KERNELS(q4_0, LI_Q4_0, 0)
+LI_KERNELS(q4_1, LI_Q4_1, 1)
+LI_KERNELS(q5_0, LI_Q5_0, 0)
+LI_KERNELS(q5_1, LI_Q5_1, 1)
+LI_KERNELS(q8_0, LI_Q8_0, 0)
+LI_KERNELS(q2_k, LI_Q2_K, 2)
+LI_KERNELS(q3_k, LI_Q3_K, 0)
+LI_KERNELS(q4_k, LI_Q4_K, 1)
+LI_KERNELS(q5_k, LI_Q5_K, 1)
+LI_KERNELS(q6_k, LI_Q6_K, 0)
+LI_KERNELS(iq4_nl, LI_IQ4_NL, 0)
+LI_KERNELS(iq4_xs, LI_IQ4_XS, 0)
+LI_KERNELS(mxfp4, LI_MXFP4, 0)
+LI_KERNELS(decoded, LI_DECODED, 0) /* the types without a decoder above have no mins */
+
+typedef struct {
+    void (*vector)(const li_matrix *w, const void *xq, float *y, int64_t row0, int64_t row1);
+    void (*tile)(const li_matrix *w, int64_t r, int n_rows, block_tile *tile);
+} int_kernels;
+
+static const int_kernels kernels[LI_N_TYPES] = {
+    [LI_Q4_0] = {vector_q4_0, tile_q4_0},       [LI_Q4_1] = {vector_q4_1, tile_q4_1},
+    [LI_Q5_0] = {vector_q5_0, tile_q5_0},       [LI_Q5_1] = {vector_q5_1, tile_q5_1},
+    [LI_Q8_0] = {vector_q8_0, tile_q8_0},       [LI_Q2_K] = {vector_q2_k, tile_q2_k},
+    [LI_Q3_K] = {vector_q3_k, tile_q3_k},       [LI_Q4_K] = {vector_q4_k, tile_q4_k},
+    [LI_Q5_K] = {vector_q5_k, tile_q5_k},       [LI_Q6_K] = {vector_q6_k, tile_q6_k},
+    [LI_IQ4_NL] = {vector_iq4_nl, tile_iq4_nl}, [LI_IQ4_XS] = {vector_iq4_xs, tile_iq4_xs},
+    [LI_MXFP4] = {vector_mxfp4, tile_mxfp4},
+};
+
+static int_kernels kernels_of(int type)
+{
+    return kernels[type].vector ? kernels[type] : (int_kernels){vector_decoded, tile_decoded};
+}
+
+static void linear_int(const li_matrix *w, const char *xq, int64_t n_tokens, float *y, int64_t ldy, int64_t row0,
+                       int64_t row1, block_tile *tile)
+{
+    int_kernels k = kernels_of(w->type);
+    int n_mins = li_type(w->type)->n_mins;
+    int64_t token_bytes = li_token_bytes(LI_KIND_INT, w->n_in);
+    if (n_tokens == 1) {
+        k.vector(w, xq, y, row0, row1);
+        return;
+    }
+    for (int64_t r = row0; r < row1; r += TILE_ROWS) {
+        int n_rows = row1 - r < TILE_ROWS ? (int)(row1 - r) : TILE_ROWS;
+        k.tile(w, r, n_rows, tile);
+        for (int64_t t = 0; t < n_tokens; t += TILE_TOKENS) {
+            int n = n_tokens - t < TILE_TOKENS ? (int)(n_tokens - t) : TILE_TOKENS;
+            (n_mins == 0 ? int_tokens_0 : n_mins == 1 ? int_tokens_1 : int_tokens_2)(
+                n, tile, w->n_in, xq + t * token_bytes, y + t * ldy + r, ldy, n_rows);
+        }
+    }
+}
+
+/* -- float types ------------------------------------------------------------------------------------------------------*/
+
+/* Values i .. i+7 of a row of F32, F16 or BF16. */
+LI_AVX2_INLINE __m256 eight_floats(int type, const uint8_t *row, int64_t i)
+{
+    if (type == LI_F32)
+        return _mm256_loadu_ps((const float *)(const void *)(row + 4 * i));
+    __m128i halves = _mm_loadu_si128((const __m128i *)(const void *)(row + 2 * i));
+    if (type == LI_F16)
+        return _mm256_cvtph_ps(halves);
+    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(halves), 16));
+}
+
+/* Values i .. i+n-1, n < 8, filled up with zeros. */
+LI_AVX2_INLINE __m256 some_floats(int type, const uint8_t *row, int64_t i, int n)
+{
+    uint8_t bytes[32] = {0};
+    int size = type == LI_F32 ? 4 : 2;
+    memcpy(bytes, row + size * i, (size_t)(size * n));
+    return eight_floats(type, bytes, 0);
+}
+
+/* n_rows <= 4 rows at once: their sums do not wait for each other. */
+LI_AVX2_INLINE void float_rows(int type, const li_matrix *w, const float *x, float *y, int n_rows, int64_t r)
+{
+    const uint8_t *row[4];
+    __m256 lanes[4];
+    int64_t whole = w->n_in / 8 * 8;
+    for (int k = 0; k < n_rows; k++) {
+        row[k] = w->blocks + (r + k) * w->row_bytes;
+        lanes[k] = _mm256_setzero_ps();
+    }
+    for (int64_t i = 0; i < whole; i += 8) {
+        __m256 xs = _mm256_loadu_ps(x + i);
+        for (int k = 0; k < n_rows; k++)
+            lanes[k] = _mm256_fmadd_ps(eight_floats(type, row[k], i), xs, lanes[k]);
+    }
+    for (int k = 0; k < n_rows; k++) {
+        if (whole < w->n_in)
+            lanes[k] = _mm256_fmadd_ps(some_floats(type, row[k], whole, (int)(w->n_in - whole)),
+                                       _mm256_loadu_ps(x + whole), lanes[k]);
+        y[r + k] = tree(lanes[k]);
+    }
+}
+
+LI_AVX2_INLINE void float_vector(int type, const li_matrix *w, const float *x, float *y, int64_t row0, int64_t row1)
+{
+    int64_t r = row0;
+    for (; r + 4 <= row1; r += 4)
+        float_rows(type, w, x, y, 4, r);
+    for (; r < row1; r++)
+        float_rows(type, w, x, y, 1, r);
+}
+
+static LI_AVX2 void vector_f32(const li_matrix *w, const float *x, float *y, int64_t row0, int64_t row1)
+{
+    float_vector(LI_F32, w, x, y, row0, row1);
+}
+static LI_AVX2 void vector_f16(const li_matrix *w, const float *x, float *y, int64_t row0, int64_t row1)
+{
+    float_vector(LI_F16, w, x, y, row0, row1);
+}
+static LI_AVX2 void vector_bf16(const li_matrix *w, const float *x, float *y, int64_t row0, int64_t row1)
+{
+    float_vector(LI_BF16, w, x, y, row0, row1);
+}
+static LI_AVX2 void vector_nvfp4(const li_matrix *w, const float *x, float *y, int64_t row0, int64_t row1)
+{
+    const li_type_info *t = li_type(w->type);
+    for (int64_t r = row0; r < row1; r++) {
+        const uint8_t *row = w->blocks + r * w->row_bytes;
+        __m256 lanes = _mm256_setzero_ps();
+        for (int64_t i = 0; i < w->n_in; i += 64) {
+            float v[64];
+            t->decode_floats(row + i / 64 * t->block_bytes, 64, v);
+            for (int k = 0; k < 64; k += 8)
+                lanes = _mm256_fmadd_ps(_mm256_loadu_ps(v + k), _mm256_loadu_ps(x + i + k), lanes);
+        }
+        y[r] = tree(lanes);
+    }
+}
+
+/* Value i of row r is tile[i][r]; n_in rounded up to a multiple of 8. */
+typedef float float_tile[TILE_ROWS];
+
+/* Eight columns of 8 values each: rows' values i .. i+7, read from `source` (F32 where the type had to be decoded). */
+LI_AVX2_INLINE void float_tile_8(int type, const uint8_t *const row[8], int64_t i, int n, float_tile *tile, int column)
+{
+    __m256i v[8];
+    LI_UNROLL_8
+    for (int r = 0; r < 8; r++)
+        v[r] = _mm256_castps_si256(n == 8 ? eight_floats(type, row[r], i) : some_floats(type, row[r], i, n));
+    transpose8(v);
+    for (int k = 0; k < 8; k++)
+        _mm256_store_si256((__m256i *)(void *)&tile[k][column], v[k]);
+}
+
+LI_AVX2_INLINE void float_tile_row8(int type, const uint8_t *const row[8], int64_t n_in, float_tile *tile, int column)
+{
+    int64_t whole = n_in / 8 * 8;
+    for (int64_t i = 0; i < whole; i += 8)
+        float_tile_8(type, row, i, 8, tile + i, column);
+    if (whole < n_in)
+        float_tile_8(type, row, whole, (int)(n_in - whole), tile + whole, column);
+}
+
+static LI_AVX2 void nvfp4_tile_row8(const uint8_t *const row[8], int64_t n_in, float_tile *tile, int column)
+{
+    const li_type_info *t = li_type(LI_NVFP4);
+    for (int64_t i = 0; i < n_in; i += 64) {
+        float v[8][64];
+        const uint8_t *decoded[8];
+        for (int r = 0; r < 8; r++) {
+            t->decode_floats(row[r] + i / 64 * t->block_bytes, 64, v[r]);
+            decoded[r] = (const uint8_t *)v[r];
+        }
+        for (int k = 0; k < 64; k += 8)
+            float_tile_8(LI_F32, decoded, k, 8, tile + i + k, column);
+    }
+}
+
+static LI_AVX2 void float_tile_fill(const li_matrix *w, int64_t r, int n_rows, float_tile *tile)
+{
+    for (int column = 0; column < TILE_ROWS; column += 8) {
+        const uint8_t *row[8];
+        for (int i = 0; i < 8; i++)
+            row[i] = w->blocks + (r + (column + i < n_rows ? column + i : n_rows - 1)) * w->row_bytes;
+        if (w->type == LI_F32)
+            float_tile_row8(LI_F32, row, w->n_in, tile, column);
+        else if (w->type == LI_F16)
+            float_tile_row8(LI_F16, row, w->n_in, tile, column);
+        else if (w->type == LI_BF16)
+            float_tile_row8(LI_BF16, row, w->n_in, tile, column);
+        else
+            nvfp4_tile_row8(row, w->n_in, tile, column);
+    }
+}
+
+/* One lane of linear.h after the other, so that its sums stay in registers. */
+LI_AVX2_INLINE void float_tokens(int n, const float_tile *tile, int64_t n_in, const float *x, float *y, int64_t ldy,
+                                 int n_rows)
+{
+    int64_t stride = li_round_up(n_in, 16), n8 = li_round_up(n_in, 8);
+    tile_lanes lanes;
+    for (int l = 0; l < 8; l++) {
+        __m256 sum[TILE_TOKENS][2];
+        for (int t = 0; t < n; t++)
+            sum[t][0] = sum[t][1] = _mm256_setzero_ps();
+        for (int64_t i = l; i < n8; i += 8) {
+            __m256 w0 = _mm256_load_ps(tile[i]), w1 = _mm256_load_ps(tile[i] + 8);
+            for (int t = 0; t < n; t++) {
+                __m256 xs = _mm256_broadcast_ss(x + t * stride + i);
+                sum[t][0] = _mm256_fmadd_ps(w0, xs, sum[t][0]);
+                sum[t][1] = _mm256_fmadd_ps(w1, xs, sum[t][1]);
+            }
+        }
+        for (int t = 0; t < n; t++) {
+            _mm256_store_ps(lanes.at[l][t], sum[t][0]);
+            _mm256_store_ps(lanes.at[l][t] + 8, sum[t][1]);
+        }
+    }
+    store_tree(n, lanes.at, y, ldy, n_rows);
+}
+
+static LI_AVX2 void float_tokens_any(int n, const float_tile *tile, int64_t n_in, const float *x, float *y,
+                                     int64_t ldy, int n_rows)
+{
+    if (n == 4)
+        float_tokens(4, tile, n_in, x, y, ldy, n_rows);
+    else if (n == 3)
+        float_tokens(3, tile, n_in, x, y, ldy, n_rows);
+    else if (n == 2)
+        float_tokens(2, tile, n_in, x, y, ldy, n_rows);
+    else
+        float_tokens(1, tile, n_in, x, y, ldy, n_rows);
+}
+
+static void linear_float(const li_matrix *w, const float *x, int64_t n_tokens, float *y, int64_t ldy, int64_t row0,
+                         int64_t row1, float_tile *tile)
+{
+    int64_t stride = li_round_up(w->n_in, 16);
+    if (n_tokens == 1) {
+        (w->type == LI_F32    ? vector_f32
+         : w->type == LI_F16  ? vector_f16
+         : w->type == LI_BF16 ? vector_bf16
+                              : vector_nvfp4)(w, x, y, row0, row1);
+        return;
+    }
+    for (int64_t r = row0; r < row1; r += TILE_ROWS) {
+        int n_rows = row1 - r < TILE_ROWS ? (int)(row1 - r) : TILE_ROWS;
+        float_tile_fill(w, r, n_rows, tile);
+        for (int64_t t = 0; t < n_tokens; t += TILE_TOKENS) {
+            int n = n_tokens - t < TILE_TOKENS ? (int)(n_tokens - t) : TILE_TOKENS;
+            float_tokens_any(n, tile, w->n_in, x + t * stride, y + t * ldy + r, ldy, n_rows);
+        }
+    }
+}
+
+/* -- doors ------------------------------------------------------------------------------------------------------------*/
+
+int64_t li_scratch_avx2(const li_type_info *t, int64_t n_in, int64_t n_tokens)
+{
+    if (n_tokens == 1)
+        return 0;
+    return t->kind == LI_KIND_INT ? n_in / 32 * (int64_t)sizeof(block_tile)
+                                  : li_round_up(n_in, 8) * (int64_t)sizeof(float_tile);
+}
+
+void li_linear_avx2(const li_matrix *w, const void *xq, int64_t n_tokens, float *y, int64_t ldy, int64_t row0,
+                    int64_t row1, void *scratch)
+{
+    if (li_type(w->type)->kind == LI_KIND_INT)
+        linear_int(w, xq, n_tokens, y, ldy, row0, row1, scratch);
+    else
+        linear_float(w, xq, n_tokens, y, ldy, row0, row1, scratch);
+}
+
+#endif

@@ -1,0 +1,138 @@
+/* The definition of linear.h in plain C: reference for every other file, and what runs where there is none. */
+#include <math.h>
+
+#include "linear_parts.h"
+
+/* To the nearest whole number, halves to even, for |v| < 2^22. */
+static int round_even(float v)
+{
+    const float shift = 12582912.0f; /* 1.5 * 2^23: whole numbers are one unit in the last place apart here */
+    volatile float shifted = v + shift;
+    return (int)(shifted - shift);
+}
+
+/* The largest |x| as bits, so that infinities and NaNs come out on top. */
+static uint32_t largest_bits(const float *x)
+{
+    uint32_t largest = 0;
+    for (int i = 0; i < 32; i++) {
+        uint32_t bits = li_bits_of_float(x[i]) & 0x7FFFFFFFu;
+        largest = bits > largest ? bits : largest;
+    }
+    return largest;
+}
+
+static void fill_up(int64_t n_in, void *xq)
+{
+    int64_t n = n_in / 32, n8 = li_padded_blocks(n_in);
+    char *scales = (char *)xq + 64 * n8;
+    memset((char *)xq + 64 * n, 0, (size_t)(64 * (n8 - n)));
+    for (int k = 0; k < 4; k++)
+        memset(scales + 4 * (k * n8 + n), 0, (size_t)(4 * (n8 - n)));
+}
+
+void li_prepare_int_scalar(const float *x, int64_t n_in, int64_t b0, int64_t b1, void *xq)
+{
+    int64_t n8 = li_padded_blocks(n_in);
+    int16_t *p = xq;
+    float *dx = (float *)((char *)xq + 64 * n8), *sum = dx + n8, *low = sum + n8, *high = low + n8;
+    for (int64_t b = b0; b < b1; b++) {
+        uint32_t bits = largest_bits(x + 32 * b);
+        float largest = li_float_of_bits(bits), inverse = LI_ACTIVATION_MAX / largest;
+        int sums[2] = {0, 0};
+        /* below 1e-30 the inverse may be infinite; such a block counts as zeros */
+        int usable = largest >= 1e-30f && bits < 0x7F800000u;
+        for (int i = 0; i < 32; i++) {
+            int q = usable ? round_even(x[32 * b + i] * inverse) : 0;
+            p[32 * b + i] = (int16_t)q;
+            sums[i / 16] += q;
+        }
+        dx[b] = usable ? largest / LI_ACTIVATION_MAX : bits < 0x7F800000u ? 0.0f : li_float_of_bits(0x7FC00000u);
+        sum[b] = dx[b] * (float)(sums[0] + sums[1]);
+        low[b] = dx[b] * (float)sums[0];
+        high[b] = dx[b] * (float)sums[1];
+    }
+    if (b1 == n_in / 32)
+        fill_up(n_in, xq);
+}
+
+static float tree(const float lane[8])
+{
+    return ((lane[0] + lane[4]) + (lane[2] + lane[6])) + ((lane[1] + lane[5]) + (lane[3] + lane[7]));
+}
+
+static int32_t dot32(const int16_t *q, const int16_t *p)
+{
+    int32_t sum = 0;
+    for (int i = 0; i < 32; i++)
+        sum += (int32_t)q[i] * p[i];
+    return sum;
+}
+
+/* Blocks of one group times one token's, into the 8 lanes. */
+static void add_group(const li_group *g, int n_mins, int n, li_int_row x, int64_t b0, float lane[8])
+{
+    for (int b = 0; b < n; b++) {
+        float isum = (float)dot32(g->q + 32 * b, x.p + 32 * (b0 + b));
+        lane[b] = fmaf(g->d[b] * x.dx[b0 + b], isum, lane[b]);
+        if (n_mins == 1)
+            lane[b] = fmaf(g->m[b], x.sum[b0 + b], lane[b]);
+        if (n_mins == 2) {
+            lane[b] = fmaf(g->m[b], x.low[b0 + b], lane[b]);
+            lane[b] = fmaf(g->m2[b], x.high[b0 + b], lane[b]);
+        }
+    }
+}
+
+static int blocks_in_group(int64_t n_in, int64_t b0)
+{
+    int64_t rest = n_in / 32 - b0;
+    return rest < 8 ? (int)rest : 8;
+}
+
+static void int_row(const li_matrix *w, const li_type_info *t, const uint8_t *row, const void *xq, int64_t n_tokens,
+                    float *y, int64_t ldy, li_group *groups)
+{
+    int64_t n_blocks = w->n_in / 32;
+    for (int64_t b = 0; b < n_blocks; b += 8)
+        t->decode_group(row + b / 8 * li_group_bytes(t), blocks_in_group(w->n_in, b), &groups[b / 8]);
+    for (int64_t token = 0; token < n_tokens; token++) {
+        li_int_row x = li_int_row_at((const char *)xq + token * li_token_bytes(LI_KIND_INT, w->n_in), w->n_in);
+        float lane[8] = {0};
+        for (int64_t b = 0; b < n_blocks; b += 8)
+            add_group(&groups[b / 8], t->n_mins, blocks_in_group(w->n_in, b), x, b, lane);
+        y[token * ldy] = tree(lane);
+    }
+}
+
+static void float_row(const li_matrix *w, const li_type_info *t, const uint8_t *row, const void *xq, int64_t n_tokens,
+                      float *y, int64_t ldy, float *values)
+{
+    t->decode_floats(row, w->n_in, values);
+    for (int64_t token = 0; token < n_tokens; token++) {
+        const float *x = (const float *)xq + token * li_round_up(w->n_in, 16);
+        float lane[8] = {0};
+        for (int64_t i = 0; i < w->n_in; i++)
+            lane[i % 8] = fmaf(values[i], x[i], lane[i % 8]);
+        y[token * ldy] = tree(lane);
+    }
+}
+
+int64_t li_scratch_scalar(const li_type_info *t, int64_t n_in)
+{
+    int64_t bytes = t->kind == LI_KIND_INT ? li_padded_blocks(n_in) / 8 * (int64_t)sizeof(li_group) : 4 * n_in;
+    return li_round_up(bytes, 64);
+}
+
+void li_linear_scalar(const li_matrix *w, const void *xq, int64_t n_tokens, float *y, int64_t ldy, int64_t row0,
+                      int64_t row1, void *scratch)
+{
+    const li_type_info *t = li_type(w->type);
+    for (int64_t r = row0; r < row1; r++) {
+        const uint8_t *row = w->blocks + r * w->row_bytes;
+        if (t->kind == LI_KIND_INT)
+            int_row(w, t, row, xq, n_tokens, y + r, ldy, scratch);
+        else
+            float_row(w, t, row, xq, n_tokens, y + r, ldy, scratch);
+    }
+}
