@@ -1,0 +1,100 @@
+"""LocalinferApp: screens, themes and the one model that is open."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import ClassVar
+
+from textual.app import App
+from textual.binding import Binding, BindingType
+
+from localinfer import paths
+from localinfer.history_store import HistoryStore
+from localinfer.tui.bridge import EngineBridge, EngineOptions, ModelFailed, SamplingParams, Service
+from localinfer.tui.screens.chat import ChatScreen
+from localinfer.tui.session import ChatSession
+from localinfer.tui.themes import DARK, LIGHT
+
+
+class LocalinferApp(App[int]):
+    """The terminal app. `model_path` is empty until a model is chosen."""
+
+    TITLE = "localinfer"
+    CSS_PATH = "styles/chat.tcss"
+    ENABLE_COMMAND_PALETTE = True
+    HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (70, "-normal"), (120, "-wide")]  # noqa: RUF012
+    VERTICAL_BREAKPOINTS = [(0, "-short"), (18, "-tall")]  # noqa: RUF012
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("ctrl+q", "quit", "quit", show=True, priority=True)]
+
+    def __init__(
+        self, service: Service, model_path: str = "", options: EngineOptions | None = None,
+        params: SamplingParams | None = None, store: HistoryStore | None = None, theme: str = DARK.name,
+    ) -> None:  # fmt: skip
+        super().__init__()
+        self.model_path = model_path
+        self.options = options or EngineOptions()
+        self.session = ChatSession(store or HistoryStore(paths.sessions_dir()), params or SamplingParams())
+        self.chat = ChatScreen(self.session)
+        self.bridge = EngineBridge(service, self.chat)
+        self.engine_alive = False
+        self._opening: asyncio.Task[bool] | None = None
+        self.register_theme(DARK)
+        self.register_theme(LIGHT)
+        self.theme = theme
+
+    def get_default_screen(self) -> ChatScreen:
+        return self.chat
+
+    def on_mount(self) -> None:
+        if self.model_path:
+            self.call_after_refresh(self.open_model, self.model_path, self.options)
+
+    # the model
+
+    def open_model(self, path: str, options: EngineOptions) -> None:
+        """Load a model; what is open is closed first. The chat screen hears how it goes."""
+        self.model_path, self.options = path, options
+        if self._opening is not None:
+            self._opening.cancel()
+        self._opening = asyncio.create_task(self._open())
+
+    async def _open(self) -> bool:
+        self.engine_alive = await self.bridge.open(self.model_path, self.options)
+        return self.engine_alive
+
+    async def ensure_model(self) -> bool:
+        """Wait for the model that is loading, or load one that died; whether there is one."""
+        if self._opening is not None and not self._opening.done():
+            return await self._opening
+        if (await self.bridge.status()).state in ("closed", "failed"):
+            self.engine_alive = False
+        if not self.engine_alive and self.model_path:
+            self.open_model(self.model_path, self.options)
+            assert self._opening is not None
+            return await self._opening
+        return self.engine_alive
+
+    def model_failed(self, event: ModelFailed) -> None:
+        self.engine_alive = False
+
+    # looks
+
+    def switch_theme(self) -> None:
+        self.theme = LIGHT.name if self.current_theme.dark else DARK.name
+
+    # leaving
+
+    async def action_quit(self) -> None:
+        """Keep what was written, end the engine, leave."""
+        await self.chat.stop()
+        self.session.close()
+        await self.bridge.close()
+        self.exit(0)
+
+
+def run_app(model: str | None, options: EngineOptions | None = None, params: SamplingParams | None = None) -> int:
+    """The terminal app on a model's path, or on the model list; its exit code."""
+    from localinfer.engine.service import EngineService
+
+    app = LocalinferApp(EngineService(), model or "", options, params)
+    return app.run() or 0

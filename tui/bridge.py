@@ -1,0 +1,240 @@
+"""GenerationEvent -> Textual message. The only file in tui/ that knows the engine; the rest imports from here.
+
+Text is gathered and handed on about 30 times a second, and less often when the screen needs long for it, because
+redrawing takes its time from decoding.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from textual.message import Message
+from textual.message_pump import MessagePump
+
+from localinfer.engine.events import (
+    GenerationEvent,
+    LoadProgress,
+    Notice,
+    PromptProgress,
+    TextDelta,
+    TurnDone,
+    TurnFailed,
+    TurnStats,
+)
+from localinfer.engine.params import EngineOptions, EngineStatus, SamplingParams
+from localinfer.errors import LocalinferError
+
+__all__ = [
+    "EngineBridge", "EngineOptions", "EngineStatus", "ModelFailed", "ModelLoading", "ModelOpened", "Prompt",
+    "SamplingParams", "Service", "TurnDone", "TurnEnded", "TurnFailed", "TurnNotice", "TurnReading", "TurnStats",
+    "TurnText",
+]  # fmt: skip
+
+FRAME_S = 1 / 30
+SCREEN_SHARE = 0.2  # the part of the time that showing streamed text may take
+
+
+class Service(Protocol):
+    """What the bridge needs of EngineService; tests bring a scripted one."""
+
+    async def open(self, model_path: Any, options: Any = None, on_progress: Any = None) -> EngineStatus: ...
+    async def plan(self, model_path: Any, options: Any = None) -> Any: ...
+    def chat(self, messages: Sequence[Any] | str, params: Any = None, **settings: Any) -> Any: ...
+    async def cancel(self) -> None: ...
+    async def status(self) -> EngineStatus: ...
+    async def close(self) -> None: ...
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """A message as the engine takes it."""
+
+    role: str
+    content: str
+
+
+@dataclass
+class ModelLoading(Message):
+    fraction: float
+    text: str
+
+
+@dataclass
+class ModelOpened(Message):
+    status: EngineStatus
+
+
+@dataclass
+class ModelFailed(Message):
+    """`plan` is the planner's, where the model did not fit."""
+
+    path: str
+    message: str
+    hint: str
+    plan: Any = None
+
+
+@dataclass
+class TurnReading(Message):
+    """The prompt goes through the model; token counts."""
+
+    done: int
+    total: int
+    cached: int
+
+
+@dataclass
+class TurnText(Message):
+    """Text since the last of these. `tok_s` is the rate of this turn so far, 0 until it can be told."""
+
+    answer: str
+    thinking: str
+    n_tokens: int
+    tok_s: float
+
+
+@dataclass
+class TurnNotice(Message):
+    text: str
+
+
+@dataclass
+class TurnEnded(Message):
+    """The one end of a turn; all its text has been handed on before."""
+
+    event: TurnDone | TurnFailed
+
+
+class EngineBridge:
+    """Runs the engine's calls and posts what comes back to `target`."""
+
+    def __init__(self, service: Service, target: MessagePump) -> None:
+        self.service = service
+        self._target = target
+        self._buffer = _TextBuffer()
+        self._pace_s = FRAME_S
+        self._flush: asyncio.TimerHandle | None = None
+        self.busy = False
+
+    async def open(self, path: str, options: EngineOptions) -> bool:
+        """Load a model; the outcome is posted, and returned as whether it worked."""
+        self._post(ModelLoading(0.0, "starting the engine"))
+        try:
+            status = await self.service.open(path, options, self._loading)
+        except LocalinferError as error:
+            self._post(ModelFailed(path, error.message, error.hint, getattr(error, "plan", None)))
+            return False
+        except Exception as error:  # a bug in the engine must not take the conversation with it
+            text = str(error).strip().splitlines() or [type(error).__name__]
+            self._post(ModelFailed(path, f"the engine has a bug: {text[-1]}", "please report it"))
+            return False
+        self._post(ModelOpened(status))
+        return True
+
+    async def plan(self, path: str, options: EngineOptions) -> Any:
+        return await self.service.plan(path, options)
+
+    async def chat(self, messages: Sequence[Prompt], params: SamplingParams, **settings: Any) -> None:
+        """One turn; posts end with exactly one TurnEnded."""
+        self.busy = True
+        self._buffer = _TextBuffer()
+        ended = False
+        try:
+            async for event in self.service.chat(messages, params, **settings):
+                ended = self._take(event) or ended
+        except LocalinferError as error:
+            self._fail(error.message, error.hint, error.exit_code)
+        except Exception as error:
+            self._fail(f"the engine has a bug: {type(error).__name__}: {error}", "please report it", 1)
+        else:
+            if not ended:
+                self._fail("the engine stopped without saying why", "the model can be loaded again", 6)
+        finally:
+            self.busy = False
+
+    async def cancel(self) -> None:
+        await self.service.cancel()
+
+    async def status(self) -> EngineStatus:
+        return await self.service.status()
+
+    async def close(self) -> None:
+        if self._flush:
+            self._flush.cancel()
+        await self.service.close()
+
+    def shown(self, cost_s: float) -> None:
+        """The screen says what the last text cost it, and gets the next one accordingly later."""
+        self._pace_s = max(FRAME_S, cost_s / SCREEN_SHARE)
+
+    def _take(self, event: GenerationEvent) -> bool:
+        match event:
+            case TextDelta():
+                self._buffer.add(event)
+                if self._flush is None:
+                    self._flush = asyncio.get_running_loop().call_later(self._pace_s, self._hand_on)
+            case PromptProgress():
+                self._post(TurnReading(event.done, event.total, event.cached))
+            case Notice():
+                self._post(TurnNotice(event.text))
+            case LoadProgress():
+                self._loading(event)
+            case TurnDone() | TurnFailed():
+                self._hand_on()
+                self.busy = False
+                self._post(TurnEnded(event))
+                return True
+        return False
+
+    def _hand_on(self) -> None:
+        if self._flush is not None:
+            self._flush.cancel()
+            self._flush = None
+        if text := self._buffer.drain():
+            self._post(text)
+
+    def _fail(self, message: str, hint: str, exit_code: int) -> None:
+        self._hand_on()
+        self.busy = False
+        self._post(TurnEnded(TurnFailed(0, message, hint, exit_code)))
+
+    def _loading(self, event: LoadProgress) -> None:
+        self._post(ModelLoading(event.fraction, event.text))
+
+    def _post(self, message: Message) -> None:
+        self._target.post_message(message)
+
+
+class _TextBuffer:
+    """Deltas between two repaints, and the clock of the turn."""
+
+    def __init__(self) -> None:
+        self._answer: list[str] = []
+        self._thinking: list[str] = []
+        self._n_tokens = 0
+        self._n_first = 0  # tokens of the first delta: nothing was timed for them
+        self._started = 0.0
+        self._last = 0.0
+
+    def add(self, event: TextDelta) -> None:
+        self._last = time.perf_counter()
+        n = len(event.tokens) or 1
+        if not self._started:
+            self._started, self._n_first = self._last, n
+        self._n_tokens += n
+        (self._thinking if event.kind == "thinking" else self._answer).append(event.text)
+
+    def drain(self) -> TurnText | None:
+        if not self._answer and not self._thinking:
+            return None
+        text = TurnText("".join(self._answer), "".join(self._thinking), self._n_tokens, self._rate())
+        self._answer, self._thinking = [], []
+        return text
+
+    def _rate(self) -> float:
+        elapsed = self._last - self._started
+        return (self._n_tokens - self._n_first) / elapsed if elapsed > 0.05 else 0.0

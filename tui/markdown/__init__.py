@@ -1,0 +1,1 @@
+"""Markdown as it streams -> rows of styled text. Knows nothing of any screen: styles are names."""

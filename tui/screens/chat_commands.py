@@ -1,0 +1,236 @@
+"""What the `/` commands and the keys on a message do: one method a command, `command_<name>(argument)`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from localinfer.errors import LocalinferError, UsageError
+from localinfer.history import ROOT, ChatMessage
+from localinfer.history_store import export_markdown
+from localinfer.tui.commands import Command
+from localinfer.tui.widgets.message_view import code_blocks
+
+if TYPE_CHECKING:
+    from textual.screen import Screen
+
+    from localinfer.tui.app import LocalinferApp
+    from localinfer.tui.session import ChatSession
+    from localinfer.tui.widgets.composer import Composer
+    from localinfer.tui.widgets.transcript import Transcript
+
+    _Base = Screen[None]
+else:
+    _Base = object
+
+
+class ChatCommands(_Base):
+    """Mixed into ChatScreen, which has the widgets and the turn."""
+
+    if TYPE_CHECKING:
+        app: LocalinferApp
+        session: ChatSession
+        composer: Composer
+        transcript: Transcript
+        editing: int | None
+
+        def show_conversation(self, keep_position: bool = False) -> None: ...
+        def start_answer(self, parent: int | None = None, going_on: ChatMessage | None = None) -> None: ...
+        def leave_edit(self) -> None: ...
+
+    def run_command(self, command: Command, argument: str) -> None:
+        """Errors of the tree become a line on screen."""
+        try:
+            getattr(self, f"command_{command.name}")(argument)
+        except LocalinferError as error:
+            text = f"{error.message}\n{error.hint}".strip()
+            self.notify(text, title=f"/{command.name}", severity="error", markup=False)
+
+    # conversations
+
+    def command_new(self, argument: str) -> None:
+        self._must_be_idle()
+        self.session.start_new()
+        self.leave_edit()
+        self.show_conversation()
+        self.composer.focus()
+
+    def command_system(self, argument: str) -> None:
+        conversation = self.session.conversation
+        conversation.configure(argument, conversation.params)
+        self.notify(argument or "none", title="System prompt", markup=False)
+
+    def command_set(self, argument: str) -> None:
+        name, _, value = argument.partition(" ")
+        current = vars(self.session.params)
+        if name not in current or not value:
+            settings = "  ".join(f"{key}={value}" for key, value in current.items() if key != "ignore_eos")
+            self.notify(settings, title="/set NAME VALUE", markup=False)
+            return
+        self.session.set_param(name, _parsed(name, value.strip()))
+        self.notify(f"{name} = {value.strip()}", markup=False)
+
+    def command_title(self, argument: str) -> None:
+        self.session.conversation.rename(argument)
+        self.show_conversation(keep_position=True)
+
+    def command_pin(self, argument: str) -> None:
+        conversation = self.session.conversation
+        conversation.pin(not conversation.pinned)
+        self.show_conversation(keep_position=True)
+
+    def command_export(self, argument: str) -> None:
+        conversation = self.session.conversation
+        if not conversation.messages:
+            raise UsageError("there is nothing to export yet")
+        path = Path(argument or f"{conversation.id}.md").expanduser()
+        json = path.suffix == ".json"
+        text = self.session.store.export_json(conversation) if json else export_markdown(conversation)
+        try:
+            with open(path, "x", encoding="utf-8") as file:
+                file.write(text)
+        except OSError as error:
+            raise UsageError(f"cannot write {path}: {error.strerror}", "give another file name") from error
+        self.notify(str(path), title="Exported", markup=False)
+
+    def command_import(self, argument: str) -> None:
+        self._must_be_idle()
+        path = Path(argument).expanduser()
+        try:
+            text = path.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise UsageError(f"cannot read {path}: {getattr(error, 'strerror', '') or 'not UTF-8 text'}") from error
+        self.session.switch_to(self.session.store.import_json(text))
+        self.show_conversation()
+
+    # answers
+
+    def command_continue(self, argument: str) -> None:
+        message = self._last("assistant")
+        self._must_be_ready()
+        self.start_answer(going_on=message)
+
+    def command_regenerate(self, argument: str) -> None:
+        conversation = self.session.conversation
+        leaf = conversation.messages.get(conversation.leaf)
+        if leaf is None:
+            raise UsageError("there is no question yet")
+        self.regenerate(leaf.id)
+
+    def regenerate(self, message_id: int) -> None:
+        """Another answer to the same question: at an answer beside it, at a question below it."""
+        self._must_be_ready()
+        message = self.session.conversation.messages[message_id]
+        self.start_answer(parent=message.id if message.role == "user" else message.parent)
+
+    def command_edit(self, argument: str) -> None:
+        self.edit(self._last("user").id)
+
+    def edit(self, message_id: int) -> None:
+        """Put a message into the composer; sending it makes a branch."""
+        self._must_be_idle()
+        message = self.session.conversation.messages[message_id]
+        if message.role != "user":
+            raise UsageError("only your own messages can be edited", "r answers again")
+        self.editing = message_id
+        self.composer.put(message.text)
+        self.composer.border_title = "edit · Enter makes a branch · Esc leaves"
+        self.composer.focus()
+
+    def step_sibling(self, message_id: int, step: int) -> None:
+        """Show the branch beside this message's."""
+        conversation = self.session.conversation
+        if message_id not in conversation.messages or self.session.turn is not None:
+            return
+        siblings = conversation.siblings(message_id)
+        index = siblings.index(message_id) + step
+        if 0 <= index < len(siblings):
+            conversation.select(conversation.newest_leaf(siblings[index]))
+            self.show_conversation(keep_position=True)
+            self.transcript.put_cursor(siblings[index])
+
+    def on_message(self, verb: str, message_id: int) -> None:
+        """A key on a message."""
+        try:
+            if verb == "edit":
+                self.edit(message_id)
+            elif verb == "regenerate":
+                self.regenerate(message_id)
+            elif verb == "copy":
+                self._copy(self.session.conversation.messages[message_id].text, "message")
+            else:
+                self._copy_code([self.session.conversation.messages[message_id]])
+        except LocalinferError as error:
+            self.notify(error.message, severity="warning", markup=False)
+
+    def command_copy(self, argument: str) -> None:
+        self._copy(self._last("assistant").text, "answer")
+
+    def command_code(self, argument: str) -> None:
+        self._copy_code(self.session.conversation.path()[::-1])
+
+    def _copy_code(self, messages: list[ChatMessage]) -> None:
+        blocks = next((found for m in messages if (found := code_blocks(m.text))), None)
+        if not blocks:
+            raise UsageError("there is no code block to copy")
+        self._copy(blocks[-1], "code block")
+
+    def _copy(self, text: str, what: str) -> None:
+        self.app.copy_to_clipboard(text)
+        self.notify(f"{what} copied ({len(text)} characters)")
+
+    def command_think(self, argument: str) -> None:
+        self.transcript.toggle_all_thinking()
+
+    # the program
+
+    def command_theme(self, argument: str) -> None:
+        self.app.switch_theme()
+
+    def command_quit(self, argument: str) -> None:
+        self.app.run_worker(self.app.action_quit())
+
+    def edit_externally(self) -> None:
+        """Write the message in $VISUAL or $EDITOR."""
+        from localinfer.tui.external_editor import edit_text
+
+        try:
+            with self.app.suspend():
+                text = edit_text(self.composer.unfolded)
+            self.composer.put(text)
+        except LocalinferError as error:
+            self.notify(error.message, severity="error", markup=False)
+
+    # checks
+
+    def _must_be_idle(self) -> None:
+        if self.session.turn is not None:
+            raise UsageError("the answer is still being written", "Esc stops it")
+
+    def _must_be_ready(self) -> None:
+        self._must_be_idle()
+        if not self.app.model_path:
+            raise UsageError("no model is chosen", "Ctrl+O lists the models")
+
+    def _last(self, role: str) -> ChatMessage:
+        path = self.session.conversation.path()
+        found = next((m for m in reversed(path) if m.role == role), None)
+        if found is None or found.id == ROOT:
+            raise UsageError("there is no such message yet")
+        return found
+
+
+def _parsed(name: str, text: str) -> Any:
+    """A sampling setting as it was typed -> its value. UsageError when it is no number."""
+    if name == "stop":
+        return [text]
+    if name == "draft":
+        return text
+    if text.lower() in ("none", "off") and name in ("seed", "max_tokens"):
+        return None
+    whole = name in ("top_k", "penalty_window", "seed", "max_tokens")
+    try:
+        return int(text) if whole else float(text)
+    except ValueError as error:
+        kind = "a whole number" if whole else "a number"
+        raise UsageError(f"{name}: expected {kind}, found {text!r}") from error

@@ -1,0 +1,132 @@
+"""ChatSession: a conversation and the turn that runs in it. Decides what is sent and what is saved; draws nothing."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from localinfer.history import ROOT, ChatMessage, SavedConversation
+from localinfer.history_store import HistoryStore
+from localinfer.tui.bridge import Prompt, SamplingParams, TurnDone, TurnFailed
+
+FLUSH_S = 0.5  # streamed text reaches the disk at least this often
+
+
+@dataclass
+class Turn:
+    """The answer that is being written. `stopped` when the user has seen enough of it."""
+
+    message_id: int
+    started: float = field(default_factory=time.monotonic)
+    flushed: float = field(default_factory=time.monotonic)
+    answer: list[str] = field(default_factory=list)
+    thinking: list[str] = field(default_factory=list)
+    thinking_s: float = 0.0
+    stopped: bool = False
+
+
+class ChatSession:
+    """Everything about the chat but its looks."""
+
+    def __init__(self, store: HistoryStore, params: SamplingParams) -> None:
+        self.store = store
+        self.defaults = params
+        self.conversation: SavedConversation = store.new()
+        self.turn: Turn | None = None
+        self.model = ""
+
+    # which conversation
+
+    def start_new(self) -> None:
+        """An empty conversation that keeps the system prompt and settings of this one."""
+        old = self.conversation
+        self.conversation = self.store.new()
+        if old.system or old.params:
+            self.conversation.configure(old.system, old.params)
+        old.close()
+
+    def switch_to(self, conversation: SavedConversation) -> None:
+        self.conversation.close()
+        self.conversation = conversation
+
+    def close(self) -> None:
+        """Save what an unfinished answer has so far, and let go of the file."""
+        if self.turn is not None:
+            turn, self.turn = self.turn, None
+            self._flush(turn)
+            self.conversation.end(turn.message_id, "cancelled")
+        self.conversation.close()
+
+    # turns
+
+    def say(self, text: str, parent: int | None = None) -> ChatMessage:
+        """A message of the user under `parent` (default: the end of the branch on screen)."""
+        return self.conversation.add(self.conversation.leaf if parent is None else parent, "user", text)
+
+    def begin_answer(self, parent: int | None = None) -> ChatMessage:
+        """An empty answer under `parent`; its text comes by `grow`."""
+        conversation = self.conversation
+        message = conversation.add(
+            conversation.leaf if parent is None else parent, "assistant", model=self.model, state="partial"
+        )
+        self.turn = Turn(message.id)
+        return message
+
+    def continue_answer(self, message: ChatMessage) -> ChatMessage:
+        """A sibling of an answer that starts with its text and goes on from there."""
+        begun = self.begin_answer(message.parent)
+        self.conversation.grow(begun.id, message.thinking, "thinking")
+        self.conversation.grow(begun.id, message.text)
+        return begun
+
+    def grow(self, answer: str, thinking: str) -> None:
+        turn = self.turn
+        if turn is None or turn.stopped:
+            return
+        turn.answer.append(answer)
+        turn.thinking.append(thinking)
+        now = time.monotonic()
+        if thinking:
+            turn.thinking_s = now - turn.started
+        if now - turn.flushed >= FLUSH_S:
+            self._flush(turn)
+            turn.flushed = now
+
+    def end(self, event: TurnDone | TurnFailed) -> ChatMessage | None:
+        """Close the running answer; the message, or None when it came to nothing and was left out of the branch."""
+        turn, self.turn = self.turn, None
+        if turn is None:
+            return None
+        self._flush(turn)
+        message = self.conversation.messages[turn.message_id]
+        state = "cancelled" if turn.stopped else event.reason if isinstance(event, TurnDone) else "failed"
+        stats = asdict(event.stats) if isinstance(event, TurnDone) else {"error": event.message}
+        self.conversation.end(message.id, state, stats)
+        if not message.text and not message.thinking and state in ("failed", "cancelled"):
+            self.conversation.select(message.parent)
+            return None
+        return message
+
+    def _flush(self, turn: Turn) -> None:
+        self.conversation.grow(turn.message_id, "".join(turn.thinking), "thinking")
+        self.conversation.grow(turn.message_id, "".join(turn.answer))
+        turn.answer, turn.thinking = [], []
+
+    # what the engine gets
+
+    def prompt(self, leaf: int) -> list[Prompt]:
+        """The messages up to `leaf`, the system prompt first; thinking of earlier turns is not sent again."""
+        prompt = [Prompt("system", self.conversation.system)] if self.conversation.system else []
+        path = self.conversation.path(leaf) if leaf != ROOT else []
+        return prompt + [Prompt(m.role, m.text) for m in path if m.role != "system" and (m.text or m.role == "user")]
+
+    @property
+    def params(self) -> SamplingParams:
+        return SamplingParams(**{**asdict(self.defaults), **self.conversation.params})
+
+    def set_param(self, name: str, value: Any) -> None:
+        """Change one sampling setting of this conversation. UsageError when it is out of range."""
+        params = {**self.conversation.params, name: value}
+        SamplingParams(**{**asdict(self.defaults), **params})
+        self.conversation.configure(self.conversation.system, params)

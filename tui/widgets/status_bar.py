@@ -1,0 +1,92 @@
+"""StatusBar: one line that says what the model is doing, how full its context is and how fast it goes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from rich.text import Text
+from textual.reactive import reactive
+from textual.widget import Widget
+
+from localinfer.units import format_bytes
+
+GAUGE = 10  # cells
+
+
+@dataclass(frozen=True)
+class StatusLine:
+    """What the bar shows; zero and empty fields are left out."""
+
+    state: str = "closed"  # closed, loading, ready, reading, writing, stopping, failed
+    detail: str = ""  # beside the state: progress, failure
+    fraction: float = 0.0  # of loading or reading
+    model: str = ""
+    quant: str = ""
+    backend: str = ""
+    context_used: int = 0
+    context_limit: int = 0
+    cached_tokens: int = 0
+    prompt_tokens: int = 0
+    prefill_tok_s: float = 0.0
+    decode_tok_s: float = 0.0
+    ttft_s: float = 0.0
+    draft_gain: float = 0.0  # tokens a verify round, where drafting ran
+    memory_bytes: int = 0
+
+
+_SIGNS = {"ready": ("●", "success"), "loading": ("◌", "accent"), "reading": ("◐", "accent"), "writing": ("◉", "accent"),
+          "stopping": ("◌", "warning"), "failed": ("✕", "error"), "closed": ("○", "muted")}  # fmt: skip
+
+
+class StatusBar(Widget):
+    """Parts are dropped from the right as the bar gets narrow; the state stays."""
+
+    COMPONENT_CLASSES: ClassVar[set[str]] = {
+        "status--success", "status--accent", "status--warning", "status--error", "status--muted", "status--text",
+        "status--full", "status--faint",
+    }  # fmt: skip
+
+    line = reactive(StatusLine())
+
+    def render(self) -> Text:
+        parts = self._parts(self.line)
+        while len(parts) > 1 and sum(part.cell_len for part in parts) + 3 * (len(parts) - 1) > self.size.width - 2:
+            parts.pop()
+        return Text("   ").join(parts)
+
+    def _parts(self, line: StatusLine) -> list[Text]:
+        """Most important first."""
+        sign, colour = _SIGNS[line.state]
+        state = self._text((sign + " ", colour), (line.state, colour))
+        if line.fraction and line.state in ("loading", "reading"):
+            state += self._text((" ", "muted")) + self._gauge(line.fraction)
+        if line.detail:
+            state += self._text((" " + line.detail, "muted"))
+        parts = [state]
+        if line.decode_tok_s:
+            parts.append(self._text((f"{line.decode_tok_s:.1f}", "text"), (" tok/s", "muted")))
+        if line.context_limit:
+            used = f" {line.context_used}/{line.context_limit}"
+            parts.append(self._gauge(line.context_used / line.context_limit) + self._text((used, "muted")))
+        if line.prefill_tok_s:
+            parts.append(self._text(("prompt ", "muted"), (f"{line.prefill_tok_s:.0f}", "text"), (" tok/s", "muted")))
+        if line.ttft_s:
+            parts.append(self._text(("first ", "muted"), (f"{line.ttft_s:.2f}", "text"), (" s", "muted")))
+        if line.prompt_tokens:
+            new = line.prompt_tokens - line.cached_tokens
+            parts.append(self._text((f"{line.cached_tokens}", "text"), (f" cached +{new} new", "muted")))
+        if line.draft_gain > 1:
+            parts.append(self._text(("draft ×", "muted"), (f"{line.draft_gain:.1f}", "text")))
+        if line.memory_bytes:
+            parts.append(self._text((format_bytes(line.memory_bytes), "muted")))
+        return parts
+
+    def _text(self, *runs: tuple[str, str]) -> Text:
+        return Text.assemble(*((text, self.get_component_rich_style(f"status--{name}")) for text, name in runs))
+
+    def _gauge(self, fraction: float) -> Text:
+        n = round(min(max(fraction, 0.0), 1.0) * GAUGE)
+        n = max(n, 1) if fraction > 0 else n
+        colour = "error" if fraction >= 0.95 else "warning" if fraction >= 0.8 else "full"
+        return self._text(("━" * n, colour), ("━" * (GAUGE - n), "faint"))
