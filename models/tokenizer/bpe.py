@@ -52,7 +52,9 @@ class BPE:
         if (self._whole_words or spelled[0] == "\n") and spelled in self._ids:
             return [self._ids[spelled]]
         parts = self._pairs.split(spelled) if len(spelled) > _LONG_WORD else [spelled]
-        return [i for part in parts for symbol in merge_symbols(list(part), self._priority) for i in self._symbol(symbol)]
+        return [
+            i for part in parts for symbol in merge_symbols(list(part), self._priority) for i in self._symbol(symbol)
+        ]
 
     def _priority(self, left: str, right: str) -> float:
         return self._ranks.get(f"{left} {right}", NEVER)

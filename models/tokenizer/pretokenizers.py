@@ -22,16 +22,12 @@ _SPACES = r"\s+(?!\S)|\s+"
 
 GPT2 = rf"{_LOWER_CONTRACTION}| ?\p{{L}}+| ?\p{{N}}+| ?[^\s\p{{L}}\p{{N}}]+|{_SPACES}"
 # GPT2 on what lies between single digits: white space before a digit stays whole, as it does before the end.
-GPT2_SINGLE_DIGITS = (
-    rf"{_LOWER_CONTRACTION}| ?\p{{L}}+|\p{{N}}| ?[^\s\p{{L}}\p{{N}}]+|\s+(?![^\s\p{{N}}])|\s+"
-)
+GPT2_SINGLE_DIGITS = rf"{_LOWER_CONTRACTION}| ?\p{{L}}+|\p{{N}}| ?[^\s\p{{L}}\p{{N}}]+|\s+(?![^\s\p{{N}}])|\s+"
 
 
 def _llama3(number: str, spaces: str = _SPACES) -> str:
     """The cl100k shape: words take one leading non-letter, punctuation takes the newlines after it."""
-    return (
-        rf"{_CONTRACTION}|[^\r\n\p{{L}}\p{{N}}]?\p{{L}}+|{number}| ?[^\s\p{{L}}\p{{N}}]+[\r\n]*|\s*[\r\n]+|{spaces}"
-    )
+    return rf"{_CONTRACTION}|[^\r\n\p{{L}}\p{{N}}]?\p{{L}}+|{number}| ?[^\s\p{{L}}\p{{N}}]+[\r\n]*|\s*[\r\n]+|{spaces}"
 
 
 LLAMA3 = _llama3(r"\p{N}{1,3}")
@@ -84,9 +80,7 @@ _ASCII_PUNCTUATION = r"[!-/:-@\[-`{-~]"
 _CJK = r"[\u4e00-\u9fa5\u3040-\u309f\u30a0-\u30ff]+"
 # \u4e00-\u9fa5 and, as its tokenizer.json has it, everything from \u0800 to \u4e00 and from \uac00 to \ud7ff.
 _DEEPSEEK_CJK = r"[\u4e00-\u9fa5\u0800-\u4e00\uac00-\ud7ff]+"
-_DEEPSEEK3_WORDS = (
-    rf"{_ASCII_PUNCTUATION}[A-Za-z]+|[^\r\n\p{{L}}\p{{P}}\p{{S}}]?[\p{{L}}\p{{M}}]+| ?[\p{{P}}\p{{S}}]+"
-)
+_DEEPSEEK3_WORDS = rf"{_ASCII_PUNCTUATION}[A-Za-z]+|[^\r\n\p{{L}}\p{{P}}\p{{S}}]?[\p{{L}}\p{{M}}]+| ?[\p{{P}}\p{{S}}]+"
 _DEEPSEEK3_TAIL = rf"[\r\n]*|\s*[\r\n]+|{_SPACES}"
 # Letters with case, as DeepSeek LLM's tokenizer.json lists them.
 _CASED_LETTERS = (
@@ -117,7 +111,9 @@ class PreTokenizer:
         return _splitter(self.patterns)
 
 
-def _family(*patterns: str, ignore_merges: bool = False, add_bos: bool = False, byte_encoded: bool = True) -> PreTokenizer:
+def _family(
+    *patterns: str, ignore_merges: bool = False, add_bos: bool = False, byte_encoded: bool = True
+) -> PreTokenizer:
     return PreTokenizer(patterns, ignore_merges, add_bos, byte_encoded)
 
 

@@ -82,7 +82,9 @@ class SpecialMatcher:
             suffixes = tuple(text[i:] for i in range(1, len(text)))
             size = len(text.encode("utf-8", "surrogatepass"))
             known = any(
-                other.startswith(suffixes) and len(other.encode("utf-8", "surrogatepass")) > size and not _same_runs(text, other)
+                other.startswith(suffixes)
+                and len(other.encode("utf-8", "surrogatepass")) > size
+                and not _same_runs(text, other)
                 for other in self._by_text
             )
             self._overlapped[text] = known

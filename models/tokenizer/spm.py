@@ -31,7 +31,9 @@ class SPM:
 
     def _encode_chunk(self, chunk: str) -> list[int]:
         parts = self._pairs.split(chunk) if len(chunk) > _LONG_CHUNK else [chunk]
-        return [i for part in parts for symbol in merge_symbols(list(part), self._priority) for i in self._symbol(symbol)]
+        return [
+            i for part in parts for symbol in merge_symbols(list(part), self._priority) for i in self._symbol(symbol)
+        ]
 
     def _priority(self, left: str, right: str) -> float:
         token = self._ids.get(left + right)

@@ -83,6 +83,14 @@ class Tokenizer:
         return self._vocabulary.eot_id
 
     @property
+    def unk_id(self) -> int | None:
+        return self._vocabulary.unk_id
+
+    @property
+    def pad_id(self) -> int | None:
+        return self._vocabulary.pad_id
+
+    @property
     def eog_ids(self) -> frozenset[int]:
         """All ids after which a generation ends."""
         return self._vocabulary.eog_ids
@@ -225,7 +233,9 @@ def _build_bpe(metadata: Mapping[str, Any], model: str) -> Tokenizer:
     vocabulary = read_vocabulary(metadata, {"bos": default_id, "eos": None if model == "gemma4" else 11})
     merges = metadata.get(PREFIX + "merges")
     if not isinstance(merges, list | tuple) or not merges or not isinstance(merges[0], str):
-        raise FormatError(f"{PREFIX}merges: expected an array of merge rules, found {'nothing' if not merges else 'other values'}")
+        raise FormatError(
+            f"{PREFIX}merges: expected an array of merge rules, found {'nothing' if not merges else 'other values'}"
+        )
     rules = _Rules(
         add_bos=_flag(metadata, "add_bos_token", pre.add_bos) or name == "gemma4",
         add_eos=_flag(metadata, "add_eos_token", False),

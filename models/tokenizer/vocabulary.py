@@ -109,7 +109,9 @@ def read_vocabulary(metadata: Mapping[str, Any], defaults: Mapping[str, int | No
 def _array(metadata: Mapping[str, Any], name: str, kind: type | tuple[type, ...], at_least: int) -> Sequence[Any]:
     value = metadata.get(PREFIX + name)
     if not isinstance(value, Sequence) or isinstance(value, str | bytes):
-        raise FormatError(f"{PREFIX}{name}: expected an array, found {'nothing' if value is None else repr(value)[:40]}")
+        raise FormatError(
+            f"{PREFIX}{name}: expected an array, found {'nothing' if value is None else repr(value)[:40]}"
+        )
     if not value or len(value) < at_least:
         raise FormatError(f"{PREFIX}{name}: expected at least {max(at_least, 1)} entries, found {len(value)}")
     if not isinstance(value[0], kind):
@@ -154,7 +156,11 @@ class _SpecialIds:
     def end_of_generation(self, special: Mapping[str, int | None]) -> set[int]:
         """All ids after which a generation ends."""
         fim = {name: self._fim_id(name) for name in FIM_TEXTS}
-        ends = {i for i in (*(fim[name] for name in _FIM_ENDS), *(special[n] for n in ("eos", "eot", "eom"))) if i is not None}
+        ends = {
+            i
+            for i in (*(fim[name] for name in _FIM_ENDS), *(special[n] for n in ("eos", "eot", "eom")))
+            if i is not None
+        }
         for text in END_OF_GENERATION_TEXTS:
             if (found := self._by_text((text,))) is not None:
                 ends.add(found)
@@ -168,7 +174,9 @@ class _SpecialIds:
     def _except_for_harmony(self, ends: set[int]) -> None:
         """gpt-oss and Solar end a message, not the answer, with <|end|>."""
         texts = {self._tokens[i] for i in ends}
-        if "<|end|>" in texts and ({"<|return|>", "<|call|>"} <= texts or ("<|flush|>" in texts and texts & {"<|call|>", "<|calls|>"})):
+        if "<|end|>" in texts and (
+            {"<|return|>", "<|call|>"} <= texts or ("<|flush|>" in texts and texts & {"<|call|>", "<|calls|>"})
+        ):
             end = self._ids["<|end|>"]
             ends.discard(end)
             self._types[end] = TokenType.USER_DEFINED
