@@ -234,7 +234,7 @@ def dequantize_mxfp4(blocks: Blocks) -> Values:
 def dequantize_nvfp4(blocks: Blocks) -> Values:
     """4 scales as unsigned E4M3 bytes, then 4 times 8 bytes of nibbles; sub-blocks of 16."""
     q = nibbles(blocks[:, 4:36].reshape(-1, 8)).reshape(-1, 4, 16)
-    return (_HALF_E4M3[blocks[:, :4]][..., None] * _FP4[q]).reshape(-1, 64)
+    return (HALF_E4M3[blocks[:, :4]][..., None] * _FP4[q]).reshape(-1, 64)
 
 
 def _half_e4m3() -> Values:
@@ -245,7 +245,7 @@ def _half_e4m3() -> Values:
     return np.where(code == 0x7F, 0, value).astype(np.float32)
 
 
-_HALF_E4M3: Final = _half_e4m3()
+HALF_E4M3: Final = _half_e4m3()
 
 
 DECODERS: Final[dict[GGMLType, Callable[[Blocks], Values]]] = {

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from localinfer.errors import UnsupportedModel
-from localinfer.formats.dequant import dequantize
+from localinfer.formats.dequant import HALF_E4M3, dequantize
 from localinfer.formats.ggml_types import GGMLType
 
 Blocks = NDArray[np.uint8]
@@ -82,11 +82,7 @@ def quantize_q5_1(x: Values) -> Blocks:
 def quantize_q8_0(x: Values) -> Blocks:
     """d = max |x| / 127; q = x / d rounded, halves away from zero."""
     d = np.abs(x).max(axis=1, keepdims=True) / np.float32(127)
-    scaled = x * _inverse(d)
-    q = np.trunc(scaled + np.copysign(np.float32(0.5), scaled))
-    # x + 0.5 can itself round up to the next whole number; C's roundf does not
-    q = np.where(np.abs(q - scaled) > 0.5, np.trunc(scaled), q)
-    return np.concatenate([_half(d), _bytes(q.astype(np.int8))], axis=1)
+    return np.concatenate([_half(d), _bytes(_round_half_away(x * _inverse(d)).astype(np.int8))], axis=1)
 
 
 def _extreme(x: Values) -> Values:
@@ -99,6 +95,13 @@ def _inverse(d: Values) -> Values:
     with np.errstate(divide="ignore", over="ignore"):
         inverse = np.float32(1) / d
     return np.where(np.isfinite(inverse), inverse, np.float32(0))
+
+
+def _round_half_away(x: Values) -> Values:
+    """C's roundf. Not trunc(|x| + 0.5): that sum may itself round up to the next whole number."""
+    size = np.abs(x)
+    whole = np.floor(size)
+    return np.copysign(whole + (size - whole >= 0.5), x)
 
 
 def _steps(x: Values, d: Values, offset: float, largest: int) -> Blocks:
@@ -248,9 +251,9 @@ def _special_mxfp4(blocks: Blocks, factors: NDArray[np.float64], rng: np.random.
 
 
 def _special_nvfp4(blocks: Blocks, factors: NDArray[np.float64], rng: np.random.Generator) -> None:
-    """Scales as unsigned E4M3, truncated to 3 bits; never the code for NaN."""
-    mantissa, exponent = np.frexp(np.clip(np.abs(factors) * 2, 2.0**-6, 240))
-    blocks[:, :4] = ((exponent + 6) << 3 | ((mantissa * 2 - 1) * 8).astype(np.int64)).astype(np.uint8)
+    """Four scales as unsigned E4M3, in the order of their codes; never 0 or the code for NaN."""
+    codes = np.searchsorted(HALF_E4M3[:0x7F], np.abs(factors))
+    blocks[:, :4] = np.clip(codes, 1, 0x7E).astype(np.uint8)
 
 
 _SPECIAL: Final[dict[GGMLType, Callable[[Blocks, NDArray[np.float64], np.random.Generator], None]]] = {
