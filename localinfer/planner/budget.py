@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-Platform = Literal["cpu", "metal", "cuda"]
+Platform = Literal["cpu", "metal", "cuda", "mlx-cpu"]
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,6 @@ class MemoryBudget:
     bandwidth_bytes_s: float | None = None  # memory bandwidth; None: not known
     flops: float | None = None  # dense 16-bit multiply-adds count two; None: not known
     link_bytes_s: float | None = None  # to where paged weights come from: host memory (cuda) or disk
-    kept_file_bytes: int = 0  # of mapped weights, how much of free_bytes is already theirs
 
     @property
     def budget_bytes(self) -> int:

@@ -103,7 +103,8 @@ def _apple_devices() -> list[Device]:
     return [
         Device(
             f"{chip}-{size}gb", f"Apple {_chip_label(chip)}, {size} GB", "metal", size * GB, speed * 1e9,
-            tflops * TERA if tflops else None, None, f"{APPLE_SPECS}; FLOPs {METAL_BENCHMARKS}" if tflops else APPLE_SPECS,
+            tflops * TERA if tflops else None, None,
+            f"{APPLE_SPECS}; FLOPs {METAL_BENCHMARKS}" if tflops else APPLE_SPECS,
         )
         for chip, speed, tflops, sizes in _APPLE
         for size in sizes

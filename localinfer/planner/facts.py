@@ -40,6 +40,8 @@ class ModelFacts:
     tensors: Mapping[str, TensorInfo]
     config: ModelConfig | None
     touched: Touched
+    n_experts: int = 0
+    n_experts_used: int = 0
     unknown: str = ""  # why config is None
 
     @classmethod
@@ -47,6 +49,8 @@ class ModelFacts:
         """Read the facts. FormatError for broken metadata; an unknown architecture is not an error here."""
         arch = f.metadata.get_str("general.architecture", "unknown")
         config, unknown = _config(f, n_ctx)
+        n_experts = f.metadata.get_int(f"{arch}.expert_count", 0)
+        n_used = f.metadata.get_int(f"{arch}.expert_used_count", 0)
         return cls(
             name=f.metadata.get_str("general.name", "") or f.path.stem,
             arch=arch,
@@ -57,11 +61,9 @@ class ModelFacts:
             n_ctx_train=config.n_ctx_train if config else f.metadata.get_int(f"{arch}.context_length", 0),
             tensors=f.tensors,
             config=config,
-            touched=touched_weights(
-                f.tensors,
-                f.metadata.get_int(f"{arch}.expert_count", 0),
-                f.metadata.get_int(f"{arch}.expert_used_count", 0),
-            ),
+            touched=touched_weights(f.tensors, n_experts, n_used),
+            n_experts=n_experts,
+            n_experts_used=n_used,
             unknown=unknown,
         )
 

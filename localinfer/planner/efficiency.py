@@ -1,0 +1,99 @@
+"""What `bench` measured on this machine: memory bandwidth, and the share of it that decoding reaches.
+
+One small JSON file: {machine: {backend: {"bandwidth_bytes_s", "flops", "mbu": {weight type: share}, "when"}}}. It is
+replaced as a whole, so a reader never sees half of it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from localinfer.paths import make_parent, measured_speed_file
+
+
+@dataclass(frozen=True)
+class MeasuredSpeed:
+    """Of one backend on one machine; None where it was not measured."""
+
+    bandwidth_bytes_s: float | None = None  # large sequential reads
+    flops: float | None = None  # reached in prefill
+    mbu: Mapping[str, float] = field(default_factory=dict)  # share of the bandwidth that decoding reaches, by type
+    when: str = ""  # date of the newest figure
+
+    def share_for(self, weight_type: str) -> tuple[float, str] | None:
+        """Decoding's share of the bandwidth and the type it was measured with: this type's, else the lowest."""
+        if weight_type in self.mbu:
+            return self.mbu[weight_type], weight_type
+        if not self.mbu:
+            return None
+        lowest = min(self.mbu, key=lambda t: self.mbu[t])
+        return self.mbu[lowest], lowest
+
+
+def record_speed(
+    machine: str,
+    backend: str,
+    *,
+    when: str,
+    bandwidth_bytes_s: float | None = None,
+    flops: float | None = None,
+    mbu: Mapping[str, float] | None = None,
+    path: Path | None = None,
+) -> None:
+    """Keep what was measured now; what was not measured now stays as it was. Shares are clipped to 0..1."""
+    path = path or measured_speed_file()
+    everything = _read(path)
+    entry = everything.setdefault(machine, {}).setdefault(backend, {})
+    if bandwidth_bytes_s:
+        entry["bandwidth_bytes_s"] = bandwidth_bytes_s
+    if flops:
+        entry["flops"] = flops
+    if mbu:
+        entry.setdefault("mbu", {}).update({t: min(1.0, max(0.0, share)) for t, share in mbu.items()})
+    entry["when"] = when
+    _replace(path, everything)
+
+
+def load_speed(machine: str, backend: str, path: Path | None = None) -> MeasuredSpeed:
+    """What is known; an empty MeasuredSpeed where nothing was measured or the file is damaged."""
+    machines = _read(path or measured_speed_file()).get(machine)
+    entry = machines.get(backend) if isinstance(machines, dict) else None
+    if not isinstance(entry, dict):
+        return MeasuredSpeed()
+    shares = entry.get("mbu")
+    return MeasuredSpeed(
+        _positive(entry.get("bandwidth_bytes_s")),
+        _positive(entry.get("flops")),
+        {t: s for t, s in shares.items() if _positive(s)} if isinstance(shares, dict) else {},
+        str(entry.get("when", "")),
+    )
+
+
+def _positive(value: Any) -> float | None:
+    return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) and value > 0 else None
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        content = json.loads(path.read_text("utf-8"))
+    except (OSError, ValueError):  # absent or damaged: as if nothing was measured; the next bench writes it anew
+        return {}
+    return content if isinstance(content, dict) else {}
+
+
+def _replace(path: Path, content: dict[str, Any]) -> None:
+    make_parent(path)
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=path.name, suffix=".new")
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as f:
+            json.dump(content, f, indent=1, sort_keys=True)
+        os.replace(name, path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise

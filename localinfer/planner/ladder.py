@@ -1,0 +1,118 @@
+"""What to change when a model does not fit, in order of what the change costs.
+
+KV type, context, a smaller quantization of the same model, closing other programs, raising macOS's GPU limit, paging
+weights. Only changes that help are listed; each is a whole plan of its own, not an estimate on the side.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from localinfer.planner.plan import KV_CHOICES, Plan, Verdict, kv_name, with_ctx, with_kv
+from localinfer.planner.speed import step_bound_s
+from localinfer.units import GIB, MIB, format_bytes
+
+LEAST_CONTEXT = 512  # fewer tokens than this are no conversation
+LEAST_SYSTEM_BYTES = 8 * GIB  # what macOS keeps when its GPU limit is raised, and at least a tenth of the memory
+
+# Bits a weight that llama.cpp's quantization mixes come to on Llama-3.1-8B, scales included.
+# https://github.com/ggml-org/llama.cpp/blob/master/tools/quantize/README.md
+TYPICAL_BITS = {
+    "Q8_0": 8.50, "Q6_K": 6.56, "Q5_K_M": 5.70, "Q4_K_M": 4.89, "IQ4_XS": 4.46, "Q3_K_M": 4.02, "IQ3_M": 3.76,
+    "Q2_K": 3.16, "IQ2_M": 2.93,
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Repair:
+    """One change. `option` is what to type, empty where it is done elsewhere; `left` may be an estimate."""
+
+    change: str
+    verdict: Verdict
+    left: int
+    option: str = ""
+    tok_s_bound: float | None = None  # forecast where the change costs speed
+    estimated: bool = False
+
+
+def repairs(plan: Plan) -> list[Repair]:
+    """Changes that make a plan fit (or fit without closing programs), cheapest first. Empty where all is well."""
+    if plan.unknown or plan.verdict == "fits":
+        return []
+    steps = (_smaller_kv, _less_context, _smaller_quant, _close_programs, _raise_limit, _page_weights)
+    return [repair for step in steps for repair in step(plan)]
+
+
+def _better(plan: Plan, other: Plan) -> bool:
+    order = ("fits", "tight", "pages", "does_not_fit", "unknown")
+    return order.index(other.verdict) < order.index(plan.verdict)
+
+
+def _smaller_kv(plan: Plan) -> Iterator[Repair]:
+    for k, v in KV_CHOICES:
+        other = with_kv(plan, k, v)
+        if other.parts["kv"] < plan.parts["kv"] and _better(plan, other):
+            yield Repair(f"{kv_name(k, v)} KV cache", other.verdict, other.left, f"--kv {kv_name(k, v)}")
+
+
+def _less_context(plan: Plan) -> Iterator[Repair]:
+    """The largest context for the KV types asked for, and for the smallest where that alone is not enough."""
+    for name in dict.fromkeys((plan.ask.kv_name, "q4_0")):
+        ctx = min(plan.max_ctx.get(name, 0), plan.model.n_ctx_train or plan.ask.ctx)
+        if LEAST_CONTEXT <= ctx < plan.ask.ctx:
+            k, _, v = name.partition("/")
+            other = with_ctx(with_kv(plan, k, v or k), ctx)
+            option = f"--ctx {ctx}" + (f" --kv {name}" if name != plan.ask.kv_name else "")
+            yield Repair(f"context of {ctx:,} tokens, {name} KV", other.verdict, other.left, option)
+            return
+
+
+def _smaller_quant(plan: Plan) -> Iterator[Repair]:
+    """The next smaller file of the same model that fits; its size is an estimate from typical bits a weight."""
+    if plan.verdict != "does_not_fit":
+        return
+    bits_now = plan.model.tensor_bytes * 8 / max(1, plan.model.params)
+    for quant, bits in TYPICAL_BITS.items():
+        size = int(plan.model.params * bits / 8)
+        left = plan.left + plan.parts["weights"] - size
+        if bits < 0.97 * bits_now and left >= 0:
+            yield Repair(f"a {quant} file of the model, about {format_bytes(size)}", "fits", left, estimated=True)
+            return
+
+
+def _close_programs(plan: Plan) -> Iterator[Repair]:
+    if plan.left >= 0 and plan.short_now:
+        yield Repair(f"close other programs: {format_bytes(plan.short_now)} are in use", "fits", plan.left)
+
+
+def _raise_limit(plan: Plan) -> Iterator[Repair]:
+    """macOS lets the GPU use a part of the memory; an administrator may raise that until the next start."""
+    budget = plan.budget
+    keep = max(LEAST_SYSTEM_BYTES, budget.memory_bytes // 10)
+    if budget.platform != "metal" or plan.left >= 0 or plan.total > budget.memory_bytes - keep:
+        return
+    limit_mb = -(-plan.total // MIB)
+    usable = max(limit_mb * MIB, budget.usable_bytes)
+    raised = replace(plan, budget=replace(budget, usable_bytes=usable, reserve_bytes=keep))
+    text = f"raise macOS's GPU limit: sudo sysctl iogpu.wired_limit_mb={limit_mb} (until the next start)"
+    yield Repair(text, raised.verdict, raised.left, f"--reserve {format_bytes(keep).replace(' ', '')}")
+
+
+def _page_weights(plan: Plan) -> Iterator[Repair]:
+    """Keep what there is room for and read the rest again for every token, through two buffers."""
+    if plan.left >= 0 or not plan.model.tensors or plan.ask.weight_budget is not None:
+        return
+    buffers = 2 * max(info.n_bytes for info in plan.model.tensors.values())
+    keep = (plan.budget.budget_bytes - (plan.total - plan.parts["weights"]) - buffers) // MIB * MIB
+    if keep <= plan.model.tensor_bytes // 10:
+        return
+    ask = replace(plan.ask, weight_budget=keep, paging_buffer_bytes=buffers)
+    step = step_bound_s(replace(plan, ask=ask), 0)
+    forecast = f"at most {1 / step:.2g} tok/s" if step else "speed unknown until `bench` measures the disk"
+    paged = plan.model.tensor_bytes - keep
+    text = (
+        f"page weights: {format_bytes(keep)} stay in memory, {format_bytes(paged)} are read for each token, {forecast}"
+    )
+    left = plan.budget.budget_bytes - (plan.total - plan.parts["weights"]) - buffers - keep
+    yield Repair(text, "pages", left, f"--weight-budget {keep // MIB}MiB", 1 / step if step else None)

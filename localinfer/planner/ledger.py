@@ -1,0 +1,139 @@
+"""The honesty ledger: what a plan predicted against what was then measured, kept per machine.
+
+One JSON object a line, appended with a single write, so two processes never mix. The file is cut to its newest half
+when it grows past MAX_BYTES. What it teaches: the runtime row, which is the one term that no formula gives.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import tempfile
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from localinfer.paths import ledger_file, make_parent
+from localinfer.planner.plan import Plan
+
+MAX_BYTES = 512 * 1024
+LEARN_FROM = 8  # newest entries of a machine and platform that the runtime row is learned from
+TOLERANCE = 0.05  # of the peak
+TOLERANCE_BYTES = 40 * 2**20
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What was measured after a load and a turn. None where a platform does not tell."""
+
+    weights: int | None = None  # bytes of tensor data that are mapped or held
+    kv: int | None = None  # bytes the cache allocated
+    scratch: int | None = None
+    anonymous_peak: int | None = None  # without mapped file pages
+    file_peak: int | None = None  # mapped file pages
+    device_peak: int | None = None  # the GPU library's own peak
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One load: predicted bytes by part, and measured ones."""
+
+    when: str
+    machine: str
+    platform: str
+    model: str
+    quant: str
+    ctx: int
+    kv_types: str
+    predicted: Mapping[str, int]  # the plan's parts, `total`, and `anonymous` (all but mapped weights)
+    measured: Measured
+
+    @property
+    def predicted_peak(self) -> int:
+        """Of what the process allocates itself (on a GPU: of all)."""
+        return self.predicted["anonymous" if self.measured.anonymous_peak is not None else "total"]
+
+    @property
+    def measured_peak(self) -> int | None:
+        m = self.measured
+        return m.anonymous_peak if m.anonymous_peak is not None else m.device_peak
+
+    @property
+    def error_bytes(self) -> int | None:
+        """Measured less predicted peak; positive: the plan promised too much."""
+        return None if self.measured_peak is None else self.measured_peak - self.predicted_peak
+
+    @property
+    def within_tolerance(self) -> bool | None:
+        """Off by no more than 5 % or 40 MiB, whichever is larger; None where nothing was measured."""
+        if self.error_bytes is None or self.measured_peak is None:
+            return None
+        return abs(self.error_bytes) <= max(TOLERANCE_BYTES, TOLERANCE * self.measured_peak)
+
+
+def record(plan: Plan, measured: Measured, machine: str, when: str, path: Path | None = None) -> Entry:
+    """Append what became of a plan. `when` is an ISO date and time. OSError where the file cannot be written."""
+    entry = Entry(
+        when=when,
+        machine=machine,
+        platform=plan.budget.platform,
+        model=plan.model.name,
+        quant=plan.model.quant,
+        ctx=plan.ask.ctx,
+        kv_types=plan.ask.kv_name,
+        predicted={**plan.parts, "total": plan.total, "anonymous": plan.anonymous_bytes},
+        measured=measured,
+    )
+    _append(path or ledger_file(), json.dumps(asdict(entry), separators=(",", ":")))
+    return entry
+
+
+def read(path: Path | None = None) -> list[Entry]:
+    """All entries, oldest first. Lines that make no sense (a crash, another version) are passed over."""
+    try:
+        lines = (path or ledger_file()).read_text("utf-8", "replace").splitlines()
+    except OSError:
+        return []
+    return [entry for line in lines if (entry := _parse(line)) is not None]
+
+
+def learned_runtime_bytes(machine: str, platform: str, path: Path | None = None) -> int | None:
+    """The runtime row as measured here: the median of what peaks had beyond all other terms. None: nothing to go by."""
+    beyond = [
+        entry.measured_peak - (entry.predicted_peak - entry.predicted["runtime"])
+        for entry in read(path)
+        if (entry.machine, entry.platform) == (machine, platform) and entry.measured_peak is not None
+    ]
+    return max(0, int(statistics.median(beyond[-LEARN_FROM:]))) if beyond else None
+
+
+def _append(path: Path, line: str) -> None:
+    make_parent(path)
+    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    try:
+        os.write(handle, f"{line}\n".encode())
+        size = os.fstat(handle).st_size
+    finally:
+        os.close(handle)
+    if size > MAX_BYTES:
+        _keep_newest_half(path)
+
+
+def _keep_newest_half(path: Path) -> None:
+    lines = path.read_bytes().splitlines(keepends=True)
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=path.name)
+    with os.fdopen(handle, "wb") as f:
+        f.writelines(lines[len(lines) // 2 :])
+    os.replace(name, path)
+
+
+def _parse(line: str) -> Entry | None:
+    try:
+        fields: dict[str, Any] = json.loads(line)
+        entry = Entry(**{**fields, "measured": Measured(**fields["measured"])})
+        sound = all(isinstance(entry.predicted[key], int) for key in ("runtime", "total", "anonymous"))
+        return entry if sound and all(v is None or isinstance(v, int) for v in fields["measured"].values()) else None
+    except (ValueError, TypeError, KeyError, AttributeError):
+        return None

@@ -1,0 +1,251 @@
+"""Does it fit? `make_plan` adds up every byte a model needs and compares the sum with a budget. Pure, integers only.
+
+    weights + KV + scratch + logits + drafting + paging buffers + runtime <= budget
+
+Every term is a Row, the total is their sum. A plan never guesses: what is unknown is named, and then the verdict is
+"unknown" unless what is known does not fit already.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Literal
+
+from localinfer.kv.spec import KVSpec
+from localinfer.planner.budget import MemoryBudget
+from localinfer.planner.context_limit import KVGroup, group_layers, kv_bytes_at, largest_context
+from localinfer.planner.facts import ModelFacts
+from localinfer.planner.platforms import RULES, PlatformRules
+from localinfer.planner.scratch import Scratch, scratch_for
+from localinfer.planner.weights import weight_groups
+
+Verdict = Literal["fits", "tight", "pages", "does_not_fit", "unknown"]
+KV_CHOICES = (("f16", "f16"), ("q8_0", "q8_0"), ("q8_0", "q4_0"), ("q4_0", "q4_0"))
+DEFAULT_CHUNK = 512
+TIGHT_SHARE = 0.03  # a plan that leaves less of the budget than this is called tight
+
+# The rows of the sum, in the order they are shown.
+PARTS = ("weights", "kv", "scratch", "logits", "draft", "paging_buffers", "runtime")
+
+
+@dataclass(frozen=True)
+class Ask:
+    """What the user wants of the model. Token counts; `kv_budget` and `weight_budget` in bytes."""
+
+    ctx: int  # tokens of context for each request
+    kv_k: str = "f16"
+    kv_v: str = "f16"
+    chunk: int = DEFAULT_CHUNK  # tokens a prefill step
+    threads: int = 4
+    draft: int = 0  # guessed tokens a round
+    draft_index_bytes: int = 0  # of the drafter's index at full context
+    prompt: int = 0  # 0: ctx
+    output: int = 0
+    requests: int = 1
+    shared_prefix: int = 0
+    snapshots_bytes: int = 0  # KV snapshots kept in memory beside the live cache
+    weight_budget: int | None = None  # weights beyond this are paged
+    paging_buffer_bytes: int = 0  # what paging needs beside weight_budget
+
+    @property
+    def kv_name(self) -> str:
+        """`q8_0` or `q8_0/q4_0`."""
+        return kv_name(self.kv_k, self.kv_v)
+
+
+def kv_name(k: str, v: str) -> str:
+    return k if k == v else f"{k}/{v}"
+
+
+@dataclass(frozen=True)
+class Row:
+    """One term of the sum. `part` is one of PARTS, `name` what it is for people."""
+
+    part: str
+    name: str
+    n_bytes: int
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Rows against a budget. `unknown` is empty, or why KV and scratch could not be counted."""
+
+    model: ModelFacts
+    budget: MemoryBudget
+    ask: Ask
+    rows: tuple[Row, ...]
+    kv: KVSpec | None
+    unknown: str = ""
+    max_ctx: Mapping[str, int] = field(default_factory=dict)  # by KV types: the largest context that fits
+
+    @cached_property
+    def parts(self) -> dict[str, int]:
+        """Bytes of each of PARTS."""
+        return {part: sum(r.n_bytes for r in self.rows if r.part == part) for part in PARTS}
+
+    @property
+    def total(self) -> int:
+        return sum(row.n_bytes for row in self.rows)
+
+    @property
+    def left(self) -> int:
+        return self.budget.budget_bytes - self.total
+
+    @property
+    def short_now(self) -> int:
+        """Bytes that other programs hold and the plan needs; 0 where all of it is free, or nobody asked."""
+        if self.budget.free_bytes is None:
+            return 0
+        return max(0, self.total - self.budget.free_bytes)
+
+    @property
+    def verdict(self) -> Verdict:
+        if self.left < 0:
+            return "does_not_fit"
+        if self.unknown:
+            return "unknown"
+        if self.ask.weight_budget is not None and self.ask.weight_budget < self.model.tensor_bytes:
+            return "pages"
+        return "tight" if self.short_now or self.left < TIGHT_SHARE * self.budget.budget_bytes else "fits"
+
+    @property
+    def fits(self) -> bool:
+        return self.verdict in ("fits", "tight", "pages")
+
+    @property
+    def binding(self) -> str:
+        """The term at which the sum crosses the budget, or what would stop a larger context first."""
+        room = self.budget.budget_bytes
+        for part in PARTS:
+            room -= self.parts[part]
+            if room < 0:
+                return part
+        if self.unknown:
+            return "unknown"
+        if self.short_now:
+            return "free_memory"
+        trained = self.model.n_ctx_train
+        return "trained_context" if trained and self.max_ctx.get(self.ask.kv_name, 0) >= trained else "kv"
+
+    @property
+    def anonymous_bytes(self) -> int:
+        """What the process allocates itself: all but weights that stay in mapped files."""
+        return self.total - (self.parts["weights"] if self.budget.platform != "cuda" else 0)
+
+
+def make_plan(model: ModelFacts, budget: MemoryBudget, ask: Ask, runtime_bytes: int | None = None) -> Plan:
+    """Add up what `model` needs for `ask`. `runtime_bytes` replaces the platform's guess by a measured baseline."""
+    rules = RULES[budget.platform]
+    runtime = Row("runtime", "interpreter, libraries", rules.runtime_bytes if runtime_bytes is None else runtime_bytes)
+    weights = _weight_rows(model, ask)
+    if model.config is None:
+        return Plan(model, budget, ask, (*weights, runtime), None, model.unknown)
+    spec = KVSpec.from_config(model.config, ask.ctx, ask.kv_k, ask.kv_v, ask.chunk)
+    scratch = scratch_for(model, ask.chunk, ask.threads, rules)
+    fixed = (
+        *weights,
+        *_scratch_rows(model, ask, scratch, rules),
+        Row("logits", "logits", (ask.draft + 1) * model.config.n_vocab * 4),
+        Row("draft", "drafting index", ask.draft_index_bytes),
+        Row("paging_buffers", "weight paging, KV snapshots", ask.paging_buffer_bytes + ask.snapshots_bytes),
+        runtime,
+    )
+    rows = (*fixed, *_kv_rows(spec, ask, rules))
+    plan = Plan(model, budget, ask, _ordered(rows), spec)
+    left_for_context = budget.budget_bytes - sum(r.n_bytes for r in fixed) + scratch.scores_per_token * ask.ctx
+    return replace(plan, max_ctx=_max_contexts(plan, rules, scratch, left_for_context))
+
+
+def with_kv(plan: Plan, k: str, v: str) -> Plan:
+    """The same plan with other KV types."""
+    return _again(plan, replace(plan.ask, kv_k=k, kv_v=v))
+
+
+def with_ctx(plan: Plan, ctx: int) -> Plan:
+    """The same plan with another context."""
+    return _again(plan, replace(plan.ask, ctx=ctx))
+
+
+def _again(plan: Plan, ask: Ask) -> Plan:
+    """Only KV and attention scores depend on context and KV types: the other rows are kept."""
+    assert plan.model.config is not None
+    rules = RULES[plan.budget.platform]
+    spec = KVSpec.from_config(plan.model.config, ask.ctx, ask.kv_k, ask.kv_v, ask.chunk)
+    kept = [
+        replace(r, n_bytes=r.n_bytes // plan.ask.ctx * ask.ctx) if r.name == SCORES else r
+        for r in plan.rows
+        if r.part != "kv"
+    ]
+    return replace(plan, ask=ask, rows=_ordered((*kept, *_kv_rows(spec, ask, rules))), kv=spec)
+
+
+SCORES = "attention scores"
+
+
+def _weight_rows(model: ModelFacts, ask: Ask) -> tuple[Row, ...]:
+    groups = weight_groups(model.tensors)
+    rows = tuple(Row("weights", name, n) for name, n in groups.items())
+    if ask.weight_budget is None or ask.weight_budget >= model.tensor_bytes:
+        return rows
+    return (Row("weights", "resident weights", ask.weight_budget, f"of {model.tensor_bytes} bytes, the rest paged"),)
+
+
+def _scratch_rows(model: ModelFacts, ask: Ask, scratch: Scratch, rules: PlatformRules) -> tuple[Row, ...]:
+    rows = [
+        Row("scratch", f"activations of {ask.chunk} tokens", scratch.activations),
+        Row("scratch", "prepared activations", scratch.prepared),
+        Row("scratch", "chosen experts", scratch.experts),
+        Row("scratch", "thread scratch", scratch.threads),
+        Row("scratch", SCORES, scratch.scores_per_token * ask.ctx, "not fused at this head size"),
+        Row(
+            "scratch", "decoded weights", model.params * rules.decoded_value_bytes, "this backend decodes all matrices"
+        ),
+    ]
+    return tuple(row for row in rows if row.n_bytes)
+
+
+def _kv_rows(spec: KVSpec, ask: Ask, rules: PlatformRules) -> tuple[Row, ...]:
+    """One row for each kind of layer; further requests share whole pages of the common prefix in full layers."""
+    rows = []
+    for group in group_layers(spec, rules.rings):
+        n_bytes = group.n_bytes * ask.requests
+        if not group.ring:
+            shared_pages = min(ask.shared_prefix // group.page_tokens, group.n_pages)
+            n_bytes -= (ask.requests - 1) * shared_pages * group.page_bytes
+        rows.append(Row("kv", f"KV of {group.count} {group.label} layers", n_bytes, f"{group.n_tokens} tokens"))
+    return tuple(rows)
+
+
+def _ordered(rows: tuple[Row, ...]) -> tuple[Row, ...]:
+    return tuple(sorted(rows, key=lambda r: PARTS.index(r.part)))
+
+
+def _max_contexts(plan: Plan, rules: PlatformRules, scratch: Scratch, room: int) -> dict[str, int]:
+    """The largest context that fits for each request, none shared, by KV_CHOICES and the types asked for."""
+    assert plan.model.config is not None
+    ask, sizes = plan.ask, {}
+    for k, v in dict.fromkeys((*KV_CHOICES, (ask.kv_k, ask.kv_v))):
+        spec = KVSpec.from_config(plan.model.config, ask.ctx, k, v, ask.chunk)
+        groups = group_layers(spec, rules.rings)
+        sizes[kv_name(k, v)] = largest_context(groups, ask.chunk, scratch.scores_per_token, room // ask.requests)
+    return sizes
+
+
+__all__ = [
+    "DEFAULT_CHUNK",
+    "KV_CHOICES",
+    "PARTS",
+    "Ask",
+    "KVGroup",
+    "Plan",
+    "Row",
+    "Verdict",
+    "kv_bytes_at",
+    "kv_name",
+    "make_plan",
+    "with_ctx",
+    "with_kv",
+]

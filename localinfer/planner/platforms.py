@@ -1,0 +1,75 @@
+"""How each platform's backend uses memory, as far as a plan depends on it: PlatformRules, one a platform."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from localinfer.units import MIB
+
+
+@dataclass(frozen=True)
+class PlatformRules:
+    """What a backend copies, prepares, and writes out. Fixed bytes are first guesses that the ledger corrects."""
+
+    weights: str  # where they are, for people
+    decoded_value_bytes: int  # every matrix value is decoded into a copy of this many bytes; 0: raw blocks are used
+    prepares_activations: bool
+    fuses_attention: bool
+    unfused_head_sizes: tuple[int, ...]  # fused attention gives up on these with more than 8 queries
+    score_bytes: int  # of one attention score that is written out
+    thread_bytes: int  # scratch a thread
+    runtime_bytes: int  # interpreter, libraries, tokenizer: what a process holds before the model's own buffers
+    rings: bool  # sliding-window layers hold a ring; False: the whole context
+
+
+RULES: dict[str, PlatformRules] = {
+    # Weights are mapped, and multiplied from where they are.
+    "cpu": PlatformRules(
+        weights="mapped from the file",
+        decoded_value_bytes=0,
+        prepares_activations=True,
+        fuses_attention=True,
+        unfused_head_sizes=(),
+        score_bytes=4,
+        thread_bytes=MIB,
+        runtime_bytes=110 * MIB,
+        rings=True,
+    ),
+    # Metal adopts the mapped pages. Its fused attention writes scores out at head sizes 192 and 256 for chunks
+    # (mlx/backend/metal/scaled_dot_product_attention.cpp, v0.32).
+    "metal": PlatformRules(
+        weights="mapped from the file, adopted by Metal",
+        decoded_value_bytes=0,
+        prepares_activations=False,
+        fuses_attention=True,
+        unfused_head_sizes=(192, 256),
+        score_bytes=2,
+        thread_bytes=0,
+        runtime_bytes=400 * MIB,
+        rings=True,
+    ),
+    # CUDA refuses host memory: one copy of the raw blocks on the device is the row "weights".
+    "cuda": PlatformRules(
+        weights="copied to the device",
+        decoded_value_bytes=0,
+        prepares_activations=False,
+        fuses_attention=True,
+        unfused_head_sizes=(),
+        score_bytes=2,
+        thread_bytes=0,
+        runtime_bytes=700 * MIB,
+        rings=True,
+    ),
+    # mlx on a CPU: a path for checking. Every matrix is decoded to float32, nothing is fused.
+    "mlx-cpu": PlatformRules(
+        weights="mapped from the file",
+        decoded_value_bytes=4,
+        prepares_activations=False,
+        fuses_attention=False,
+        unfused_head_sizes=(),
+        score_bytes=4,
+        thread_bytes=0,
+        runtime_bytes=250 * MIB,
+        rings=False,
+    ),
+}

@@ -1,0 +1,88 @@
+"""Memory that a forward pass needs beside weights and KV: activations, prepared activations, attention scores.
+
+The activations are exact: the decoder's operations are recorded for a whole chunk (models/program.py) and laid out as
+the cpu backend lays them out. What a GPU library allocates lazily is bounded by the same layout.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from localinfer.models.config import AttentionConfig, MoEConfig
+from localinfer.models.decoder import Decoder
+from localinfer.models.program import Program
+from localinfer.planner.platforms import PlatformRules
+
+if TYPE_CHECKING:
+    from localinfer.planner.facts import ModelFacts
+
+FLOAT_TYPES = ("F32", "F16", "BF16", "NVFP4")  # multiplied with float32 activations; all others with int16
+
+
+@dataclass(frozen=True)
+class Scratch:
+    """Bytes by part; `scores_per_token` is what one more token of context adds to the attention scores."""
+
+    activations: int
+    prepared: int
+    experts: int
+    threads: int
+    scores_per_token: int
+
+    def total(self, n_ctx: int) -> int:
+        return self.activations + self.prepared + self.experts + self.threads + self.scores_per_token * n_ctx
+
+
+def scratch_for(model: ModelFacts, chunk: int, threads: int, rules: PlatformRules) -> Scratch:
+    """Scratch of a prefill in chunks of `chunk` tokens. FormatError where the file lacks a tensor."""
+    assert model.config is not None
+    program = Decoder(model.config, model.tensors).record(chunk, 1)
+    return Scratch(
+        activations=program.layout() + _angle_tables(program),
+        prepared=max(_prepared(program), default=0) if rules.prepares_activations else 0,
+        experts=max((_gathered(moe, chunk, n_embd) for moe, n_embd in _experts(program)), default=0),
+        threads=threads * rules.thread_bytes,
+        scores_per_token=max((_score_bytes(a, chunk, rules) for a in _attentions(program)), default=0),
+    )
+
+
+def _prepared(program: Program) -> Iterator[int]:
+    """Rounded copies of a matrix's input: 32 int16 values and two float32 a block, or float32 as they are."""
+    for i in program.instructions:
+        if i.op == "linear":
+            rows, cols = i.inputs[0].shape
+            yield rows * (cols * 4 if i.weights[0].type.name in FLOAT_TYPES else -(-cols // 32) * 72)
+
+
+def _angle_tables(program: Program) -> int:
+    """cos and sin of each distinct rope, float32."""
+    ropes = {id(i.params["rope"].inv_freq): i.params["rope"] for i in program.instructions if i.op == "rope"}
+    distinct = {(r.n_dims, r.style, r.inv_freq) for r in ropes.values()}
+    return sum(program.n_tokens * n_dims * 4 for n_dims, _, _ in distinct)
+
+
+def _experts(program: Program) -> Iterator[tuple[MoEConfig, int]]:
+    for i in program.instructions:
+        if i.op == "moe":
+            yield i.params["moe"], i.inputs[0].shape[1]
+
+
+def _gathered(moe: MoEConfig, chunk: int, n_embd: int) -> int:
+    """Router logits, and for every chosen expert of every token its inner values (gate, up) and its output."""
+    return chunk * 4 * (moe.n_experts + moe.n_used * (2 * moe.n_ff + n_embd))
+
+
+def _attentions(program: Program) -> Iterator[AttentionConfig]:
+    for i in program.instructions:
+        if i.op == "attention":
+            yield i.params["attn"]
+
+
+def _score_bytes(attention: AttentionConfig, chunk: int, rules: PlatformRules) -> int:
+    """Scores that are written out, for one position of context: a row a head and query token. 0 where fused."""
+    fused = rules.fuses_attention and not attention.softcap and not attention.alibi_max_bias
+    if fused and attention.d_k not in rules.unfused_head_sizes:
+        return 0
+    return attention.n_heads * chunk * rules.score_bytes

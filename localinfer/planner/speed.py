@@ -1,0 +1,126 @@
+"""How fast at best, and how fast by what was measured here: Speed, from a plan and a device's bandwidth.
+
+The bound counts every byte a token must read (weights it touches, KV at the context asked for) at the device's full
+bandwidth, and every multiplication of a prompt at its full rate. Nothing real reaches it; nothing can exceed it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from localinfer.planner.capacity import prefill_chunks
+from localinfer.planner.context_limit import group_layers
+from localinfer.planner.efficiency import MeasuredSpeed
+from localinfer.planner.facts import ModelFacts
+from localinfer.planner.offload import paged_tok_s
+from localinfer.planner.plan import Plan
+from localinfer.planner.roofline import attention_pairs, window_pairs
+
+
+@dataclass(frozen=True)
+class Speed:
+    """Rates of one request's decoding; None where a figure of the device is not known. `basis` says what was used."""
+
+    read_bytes_per_token: int | None
+    decode_tok_s_bound: float | None
+    decode_tok_s_expected: float | None
+    prefill_s: float | None
+    basis: str
+
+
+def kv_read_bytes(plan: Plan, depth: int) -> int:
+    """Bytes of KV that one token reads at a context of `depth` tokens: all of it, or its window."""
+    if plan.kv is None:
+        return 0
+    total = 0
+    for group in group_layers(plan.kv):
+        seen = min(depth, group.layer.window) if group.layer.window else depth
+        total += group.count * (seen * group.layer.token_bytes + group.layer.state_bytes)
+    return total
+
+
+def distinct_experts(n_experts: int, n_used: int, batch: int) -> float:
+    """Experts of a layer that a batch touches on average when each token chooses on its own, evenly."""
+    return n_experts * (1 - (1 - n_used / n_experts) ** batch)
+
+
+def weight_read_bytes(model: ModelFacts, batch: int = 1) -> int:
+    """Bytes of weights that one step of `batch` sequences reads."""
+    t = model.touched
+    if batch == 1 or not t.routed_bytes or not model.n_experts_used:
+        return t.read_bytes
+    more = distinct_experts(model.n_experts, model.n_experts_used, batch) / model.n_experts_used
+    return t.read_bytes + int(t.routed_bytes * (more - 1))
+
+
+def prefill_flops(model: ModelFacts, n_tokens: int, history: int = 0) -> int:
+    """Multiply-adds (as two) of n_tokens after `history` cached ones: matrices, attention, one row of logits."""
+    assert model.config is not None
+    total = 2 * (model.touched.matmul_values * n_tokens + model.touched.output_values)
+    for layer in model.config.layers:
+        a = layer.attention
+        if a is not None:
+            seen = window_pairs(n_tokens, history, a.window) if a.window else attention_pairs(n_tokens, history)
+            total += 2 * seen * a.n_heads * (a.d_k + a.d_v)
+    return total
+
+
+def prefill_bound_s(plan: Plan, n_tokens: int, history: int = 0) -> float | None:
+    """Seconds of a prefill at best: its multiplications, or its weights read once a chunk. None without FLOP/s."""
+    budget = plan.budget
+    if plan.model.config is None or not budget.flops or not budget.bandwidth_bytes_s:
+        return None
+    reads = prefill_chunks(n_tokens, plan.ask.chunk) * plan.model.touched.read_bytes
+    return max(prefill_flops(plan.model, n_tokens, history) / budget.flops, reads / budget.bandwidth_bytes_s)
+
+
+def step_bound_s(plan: Plan, kv_bytes: int, batch: int = 1) -> float | None:
+    """Seconds of a decode step that reads `kv_bytes` of KV for `batch` sequences. None without a bandwidth."""
+    budget = plan.budget
+    if not budget.bandwidth_bytes_s:
+        return None
+    weights = weight_read_bytes(plan.model, batch)
+    paged = _paged_share(plan) * weights
+    if paged and not budget.link_bytes_s:
+        return None
+    return 1 / paged_tok_s(weights - paged + kv_bytes, paged, budget.bandwidth_bytes_s, budget.link_bytes_s or 1.0)
+
+
+def _paged_share(plan: Plan) -> float:
+    """Share of the weights that does not stay in memory."""
+    kept = plan.ask.weight_budget
+    return 0.0 if kept is None else max(0.0, 1 - kept / plan.model.tensor_bytes)
+
+
+def speed_of(plan: Plan, measured: MeasuredSpeed | None = None) -> Speed:
+    """Bound and expectation for a plan. `measured` belongs to the machine that the plan is for, or is None."""
+    if plan.unknown:
+        return Speed(None, None, None, None, f"unknown: {plan.unknown}")
+    ask = plan.ask
+    kv_bytes = kv_read_bytes(plan, ask.ctx) * ask.requests
+    read = (weight_read_bytes(plan.model, ask.requests) + kv_bytes) // ask.requests
+    step = step_bound_s(plan, kv_bytes, ask.requests)
+    prefill = prefill_bound_s(plan, ask.prompt or ask.ctx)
+    bound = 1 / step if step else None
+    expected, basis = _expected(plan, bound, measured)
+    return Speed(read, bound, expected, prefill, basis)
+
+
+def _expected(plan: Plan, bound: float | None, measured: MeasuredSpeed | None) -> tuple[float | None, str]:
+    source = f"bandwidth {plan.budget.bandwidth_bytes_s / 1e9:.6g} GB/s" if plan.budget.bandwidth_bytes_s else ""
+    if bound is None:
+        missing = "the speed of the disk or link" if source else "this device's memory bandwidth"
+        return None, f"no bound: {missing} is not known; `localinfer bench` measures it"
+    share = measured.share_for(plan.model.quant.split("_")[0]) if measured else None
+    share = (measured.share_for(_weight_type(plan)) if measured else None) or share
+    if share is None:
+        return None, f"bound only ({source}): nothing was measured on this device, `localinfer bench` does"
+    part, weight_type = share
+    when = f" on {measured.when}" if measured and measured.when else ""
+    return bound * part, f"{part:.0%} of {source}, as bench measured with {weight_type} weights{when}"
+
+
+def _weight_type(plan: Plan) -> str:
+    from localinfer.planner.weights import dominant_type
+
+    return dominant_type(plan.model.tensors)
