@@ -1,0 +1,349 @@
+/* The interpreter: a tape's instructions as phases of items for the pool, and the operations that are no matrices. */
+#include "run.h"
+
+#include <math.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+int li_abi(void) { return LI_ABI; }
+
+void li_normalize(const li_ops *ops, const li_norm *norm, const float *x, int64_t n, float *out) {
+    for (int64_t i = 0; i < n; i += norm->group) {
+        if (norm->kind == LI_NORM_RMS)
+            ops->rms_norm(x + i, norm->w, norm->eps, norm->group, out + i);
+        else
+            ops->layer_norm(x + i, norm->w, norm->b, norm->eps, norm->group, out + i);
+    }
+}
+
+/* ---- one row or a few of each operation ---- */
+
+static void embed_rows(const li_run *r, const li_embed_args *a, int64_t first, int64_t end) {
+    /* The rows of `out` are the run's last ones where only those are needed. */
+    const int32_t *ids = r->args->ids + (r->args->n_tokens - li_rows(r, &a->out));
+    float *out = li_at(r, &a->out);
+    for (int64_t t = first; t < end; t++) {
+        float *y = out + t * a->out.ld;
+        li_dequantize_row(a->table.type, a->table.blocks + ids[t] * a->table.row_bytes, a->table.n_in, y);
+        if (a->scale != 1.0f) r->ops->scale(y, a->scale, a->out.n, y);
+    }
+}
+
+static void norm_rows(const li_run *r, const li_norm_args *a, int64_t first, int64_t end) {
+    for (int64_t t = first; t < end; t++)
+        li_normalize(r->ops, &a->norm, li_at(r, &a->x) + t * a->x.ld, a->x.n, li_at(r, &a->out) + t * a->out.ld);
+}
+
+static void rope_table_rows(const li_run *r, const li_rope_table_args *a, int64_t first, int64_t end) {
+    for (int64_t t = first; t < end; t++) {
+        float *cosines = li_at(r, &a->out) + t * a->out.ld, *sines = cosines + a->n_pairs;
+        const double position = (double)(r->args->start + t);
+        for (int32_t i = 0; i < a->n_pairs; i++) {
+            const double angle = position * a->inv_freq[i];
+            cosines[i] = (float)(cos(angle) * a->magnitude);
+            sines[i] = (float)(sin(angle) * a->magnitude);
+        }
+    }
+}
+
+static void rotate_row(const li_run *r, const li_rotation *rot, int64_t t, float *x, int64_t n) {
+    const float *cosines = li_at(r, &rot->table) + t * rot->table.ld, *sines = cosines + rot->n_pairs;
+    for (int64_t i = 0; i < n; i += rot->head) {
+        if (rot->style == LI_ROPE_HALF)
+            r->ops->rotate_half(x + i, cosines, sines, rot->n_pairs);
+        else
+            r->ops->rotate_interleaved(x + i, cosines, sines, rot->n_pairs);
+    }
+}
+
+static void rope_rows(const li_run *r, const li_rope_args *a, int64_t first, int64_t end) {
+    for (int64_t t = first; t < end; t++) {
+        float *out = li_at(r, &a->out) + t * a->out.ld;
+        memcpy(out, li_at(r, &a->x) + t * a->x.ld, (size_t)a->x.n * sizeof(float));
+        rotate_row(r, &a->rotation, t, out, a->x.n);
+    }
+}
+
+/* Norm and rotation of queries and keys where they lie: nobody else reads them. */
+static void head_rows(const li_run *r, const li_attention_args *a, int64_t first, int64_t end) {
+    const li_view *views[2] = {&a->q, &a->k};
+    const li_norm *norms[2] = {&a->q_norm, &a->k_norm};
+    for (int i = 0; i < 2; i++)
+        for (int64_t t = first; t < end; t++) {
+            float *x = li_at(r, views[i]) + t * views[i]->ld;
+            if (norms[i]->kind) li_normalize(r->ops, norms[i], x, views[i]->n, x);
+            if (a->rotation.table.n) rotate_row(r, &a->rotation, t, x, views[i]->n);
+        }
+}
+
+static void glu_rows(const li_run *r, const li_glu_args *a, int64_t first, int64_t end) {
+    for (int64_t t = first; t < end; t++)
+        r->ops->glu(a->act, li_at(r, &a->gate) + t * a->gate.ld, li_at(r, &a->up) + t * a->up.ld, a->out.n,
+                    li_at(r, &a->out) + t * a->out.ld);
+}
+
+static void unary_rows(const li_run *r, const li_unary_args *a, int64_t first, int64_t end) {
+    for (int64_t t = first; t < end; t++) {
+        const float *x = li_at(r, &a->x) + t * a->x.ld;
+        float *out = li_at(r, &a->out) + t * a->out.ld;
+        if (a->kind == LI_UNARY_ACTIVATE) r->ops->activate(a->act, x, a->out.n, out);
+        if (a->kind == LI_UNARY_SCALE) r->ops->scale(x, a->factor, a->out.n, out);
+        if (a->kind == LI_UNARY_SOFTCAP) r->ops->softcap(x, a->factor, a->out.n, out);
+    }
+}
+
+static void binary_rows(const li_run *r, const li_binary_args *a, int64_t first, int64_t end) {
+    for (int64_t t = first; t < end; t++) {
+        const float *x = li_at(r, &a->a) + t * a->a.ld, *y = li_at(r, &a->b) + t * a->b.ld;
+        float *out = li_at(r, &a->out) + t * a->out.ld;
+        if (a->kind == LI_BINARY_ADD)
+            r->ops->add(x, y, a->out.n, out);
+        else
+            r->ops->mul(x, y, a->out.n, out);
+    }
+}
+
+/* ---- attention: 0 norm and rotation, 1 append, 2 attend ---- */
+
+static li_attention_call attention_call(const li_run *r, const li_attention_args *a) {
+    return (li_attention_call){
+        .attention = &a->attention,
+        .kv = &r->args->kv[a->layer],
+        .start = r->args->start,
+        .n_tokens = r->args->n_tokens,
+        .n_threads = r->tape->n_threads,
+        .q = li_at(r, &a->q),
+        .k = li_at(r, &a->k),
+        .v = li_at(r, &a->v),
+        .out = li_at(r, &a->out),
+        .q_ld = a->q.ld,
+        .k_ld = a->k.ld,
+        .v_ld = a->v.ld,
+        .out_ld = a->out.ld,
+        .scratch = r->args->attention_scratch,
+    };
+}
+
+static int64_t attention_items(const li_run *r, const li_attention_args *a, int32_t step) {
+    if (step == 0) {
+        const int any = a->q_norm.kind || a->k_norm.kind || a->rotation.table.n;
+        return any ? li_blocks(r, r->args->n_tokens) : 0;
+    }
+    const li_attention_call call = attention_call(r, a);
+    return step == 1 ? li_attention_append_items(&call) : li_attention_items(&call);
+}
+
+static void attention_item(const li_run *r, const li_attention_args *a, int32_t step, int64_t item, int32_t thread) {
+    if (step == 0) {
+        int64_t first, end;
+        li_block(r, r->args->n_tokens, item, &first, &end);
+        head_rows(r, a, first, end);
+        return;
+    }
+    const li_attention_call call = attention_call(r, a);
+    if (step == 1)
+        li_attention_append_item(&call, item);
+    else
+        li_attention_item(&call, item, thread);
+}
+
+/* ---- phases ---- */
+
+static const li_view *rows_of(const li_instruction *i) {
+    switch (i->op) {
+        case LI_OP_EMBED: return &((const li_embed_args *)i->args)->out;
+        case LI_OP_NORM: return &((const li_norm_args *)i->args)->out;
+        case LI_OP_ROPE_TABLE: return &((const li_rope_table_args *)i->args)->out;
+        case LI_OP_ROPE: return &((const li_rope_args *)i->args)->out;
+        case LI_OP_GLU: return &((const li_glu_args *)i->args)->out;
+        case LI_OP_UNARY: return &((const li_unary_args *)i->args)->out;
+        default: return &((const li_binary_args *)i->args)->out;
+    }
+}
+
+static int32_t steps_of(int32_t op) {
+    return op == LI_OP_MOE ? LI_MAX_STEPS : op == LI_OP_ATTENTION ? 3 : op == LI_OP_LINEAR ? 2 : 1;
+}
+
+static int64_t n_items(const void *context, int32_t phase) {
+    const li_run *r = context;
+    const li_phase *p = &r->tape->phases[r->first_phase + phase];
+    const li_instruction *i = &r->tape->instructions[p->instruction];
+    switch (i->op) {
+        case LI_OP_LINEAR: return li_linear_items(r, p->instruction, p->step);
+        case LI_OP_ATTENTION: return attention_items(r, i->args, p->step);
+        case LI_OP_MOE: return li_moe_items(r, i->args, p->step);
+        default: return li_blocks(r, li_rows(r, rows_of(i)));
+    }
+}
+
+static void run_rows(const li_run *r, const li_instruction *i, int64_t item) {
+    int64_t first, end;
+    li_block(r, li_rows(r, rows_of(i)), item, &first, &end);
+    switch (i->op) {
+        case LI_OP_EMBED: embed_rows(r, i->args, first, end); break;
+        case LI_OP_NORM: norm_rows(r, i->args, first, end); break;
+        case LI_OP_ROPE_TABLE: rope_table_rows(r, i->args, first, end); break;
+        case LI_OP_ROPE: rope_rows(r, i->args, first, end); break;
+        case LI_OP_GLU: glu_rows(r, i->args, first, end); break;
+        case LI_OP_UNARY: unary_rows(r, i->args, first, end); break;
+        default: binary_rows(r, i->args, first, end); break;
+    }
+}
+
+static void run_item(void *context, int32_t phase, int64_t item, int32_t thread) {
+    const li_run *r = context;
+    const li_phase *p = &r->tape->phases[r->first_phase + phase];
+    const li_instruction *i = &r->tape->instructions[p->instruction];
+    switch (i->op) {
+        case LI_OP_LINEAR: li_linear_item(r, p->instruction, p->step, item, thread); break;
+        case LI_OP_ATTENTION: attention_item(r, i->args, p->step, item, thread); break;
+        case LI_OP_MOE: li_moe_item(r, i->args, p->step, item, thread); break;
+        default: run_rows(r, i, item); break;
+    }
+}
+
+/* ---- tracing: each instruction as a job of its own, timed ---- */
+
+static atomic_int trace_on;
+static int64_t trace_ns[16], trace_calls[16];
+
+void li_trace(int on) {
+    trace_on = on;
+    memset(trace_ns, 0, sizeof trace_ns);
+    memset(trace_calls, 0, sizeof trace_calls);
+}
+
+void li_trace_read(int64_t *ns, int64_t *calls) {
+    memcpy(ns, trace_ns, sizeof trace_ns);
+    memcpy(calls, trace_calls, sizeof trace_calls);
+}
+
+static int64_t now_ns(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+static void run_traced(li_run *r, li_pool *pool) {
+    const li_tape *tape = r->tape;
+    for (int32_t i = 0; i < tape->n_instructions; i++) {
+        const int64_t before = now_ns();
+        r->first_phase = tape->first_phase[i];
+        const li_job job = {r, tape->first_phase[i + 1] - tape->first_phase[i], n_items, run_item};
+        li_pool_run(pool, &job);
+        trace_ns[tape->instructions[i].op] += now_ns() - before;
+        trace_calls[tape->instructions[i].op]++;
+    }
+}
+
+/* ---- the tape ---- */
+
+static int valid_ids(const li_tape *tape, const li_run_args *args) {
+    for (int32_t i = 0; i < tape->n_instructions; i++) {
+        if (tape->instructions[i].op != LI_OP_EMBED) continue;
+        const li_embed_args *a = tape->instructions[i].args;
+        for (int32_t t = 0; t < args->n_tokens; t++)
+            if (args->ids[t] < 0 || args->ids[t] >= a->table.n_out) return 0;
+    }
+    return 1;
+}
+
+int li_tape_run(li_tape *tape, li_pool *pool, const li_run_args *args) {
+    if (args->n_tokens < 1 || args->n_tokens > tape->max_tokens) return -1;
+    if (args->n_rows < 0 || args->n_rows > args->n_tokens) return -1;
+    if (li_pool_threads(pool) > tape->n_threads) return -1;
+    if (!valid_ids(tape, args)) return -2;
+    int32_t prepared[LI_MAX_THREADS * 16]; /* a cache line apart */
+    for (int32_t i = 0; i < tape->n_threads; i++) prepared[i * 16] = -1;
+    li_run r = {.tape = tape, .args = args, .ops = li_ops_best(), .prepared = prepared};
+    if (trace_on) {
+        run_traced(&r, pool);
+        return 0;
+    }
+    const li_job job = {&r, tape->n_phases, n_items, run_item};
+    li_pool_run(pool, &job);
+    return 0;
+}
+
+int64_t li_tape_bytes(const li_tape *tape) {
+    return tape->arena_bytes + tape->shared_bytes + tape->thread_bytes * tape->n_threads;
+}
+
+void li_tape_destroy(li_tape *tape) {
+    if (!tape) return;
+    for (int32_t i = 0; i < tape->n_instructions; i++) {
+        if (tape->few) free(tape->few[i].pieces);
+        if (tape->many) free(tape->many[i].pieces);
+    }
+    free(tape->few);
+    free(tape->many);
+    free(tape->instructions);
+    free(tape->first_phase);
+    free(tape->phases);
+    free(tape->arena);
+    free(tape->shared);
+    free(tape->own);
+    free(tape);
+}
+
+static int number_phases(li_tape *tape) {
+    int32_t n = 0;
+    for (int32_t i = 0; i < tape->n_instructions; i++) {
+        tape->first_phase[i] = n;
+        n += steps_of(tape->instructions[i].op);
+    }
+    tape->first_phase[tape->n_instructions] = tape->n_phases = n;
+    if (n > LI_MAX_PHASES) return -1;
+    tape->phases = calloc((size_t)n + 1, sizeof(li_phase));
+    if (!tape->phases) return -1;
+    for (int32_t i = 0; i < tape->n_instructions; i++)
+        for (int32_t p = tape->first_phase[i]; p < tape->first_phase[i + 1]; p++)
+            tape->phases[p] = (li_phase){i, p - tape->first_phase[i]};
+    return 0;
+}
+
+/* Room is reserved for max_tokens; the system provides pages when they are first written. */
+static int allocate_room(li_tape *tape) {
+    for (int32_t i = 0; i < tape->n_instructions; i++) {
+        const li_instruction *in = &tape->instructions[i];
+        if (in->op == LI_OP_LINEAR) {
+            li_linear_room(tape, in->args);
+            if (li_linear_cut(tape, i)) return -1;
+        }
+        if (in->op == LI_OP_MOE) li_moe_room(tape, in->args);
+    }
+    tape->arena_bytes = li_round_up(tape->arena_bytes, 64) + 64;
+    tape->shared_bytes = li_round_up(tape->shared_bytes, 64) + 64;
+    tape->thread_bytes = tape->prepared_bytes + tape->row_bytes + tape->tile_bytes + tape->scratch_bytes;
+    tape->thread_bytes = li_round_up(tape->thread_bytes, 4096) + 4096; /* two threads never share a page */
+    tape->arena = aligned_alloc(64, (size_t)tape->arena_bytes);
+    tape->shared = aligned_alloc(64, (size_t)tape->shared_bytes);
+    tape->own = aligned_alloc(4096, (size_t)(tape->thread_bytes * tape->n_threads));
+    return tape->arena && tape->shared && tape->own ? 0 : -1;
+}
+
+li_tape *li_tape_create(const li_instruction *instructions, int32_t n, int64_t arena_bytes, int32_t max_tokens,
+                        int32_t n_threads) {
+    if (n_threads < 1 || n_threads > LI_MAX_THREADS || max_tokens < 1) return NULL;
+    li_tape *tape = calloc(1, sizeof(li_tape));
+    if (!tape) return NULL;
+    tape->n_instructions = n;
+    tape->arena_bytes = arena_bytes;
+    tape->max_tokens = max_tokens;
+    tape->n_threads = n_threads;
+    tape->instructions = calloc((size_t)n + 1, sizeof(li_instruction));
+    tape->first_phase = calloc((size_t)n + 1, sizeof(int32_t));
+    tape->few = calloc((size_t)n + 1, sizeof(li_pieces));
+    tape->many = calloc((size_t)n + 1, sizeof(li_pieces));
+    const int failed = !tape->instructions || !tape->first_phase || !tape->few || !tape->many;
+    if (!failed) memcpy(tape->instructions, instructions, (size_t)n * sizeof(li_instruction));
+    if (failed || number_phases(tape) || allocate_room(tape)) {
+        if (!tape->instructions) tape->n_instructions = 0;
+        li_tape_destroy(tape);
+        return NULL;
+    }
+    return tape;
+}

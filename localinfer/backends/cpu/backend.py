@@ -1,0 +1,183 @@
+"""The cpu backend: weights stay in the mapped file, a forward pass is one call into the C kernels."""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import os
+import platform
+from collections import OrderedDict
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import psutil
+
+from localinfer.backends.base import Backend, DeviceInfo, Progress
+from localinfer.backends.cpu import structs
+from localinfer.backends.cpu.cores import default_threads
+from localinfer.backends.cpu.kv import CpuKV
+from localinfer.backends.cpu.lib import Library, open_library
+from localinfer.backends.cpu.tape import Tape
+from localinfer.backends.cpu.weights import CpuWeight
+from localinfer.backends.reference.backend import ReferenceBackend, ReferenceModel
+from localinfer.errors import BackendError, UsageError
+from localinfer.formats.gguf import GGUFFile
+from localinfer.kv.spec import KVSpec
+from localinfer.models.config import ModelConfig
+from localinfer.models.decoder import Decoder
+
+MAX_THREADS = 256
+MAX_TAPES = 2  # chunk sizes in use at the same time
+
+
+def open_cpu(threads: int | None = None) -> Backend:
+    """The C kernels, or numpy where they could not be built: then `notices` say so, and how to get them."""
+    if threads is not None and not 1 <= threads <= MAX_THREADS:
+        raise UsageError(f"--threads: 1 to {MAX_THREADS} expected, found {threads}")
+    try:
+        return CpuBackend(open_library(), threads or default_threads())
+    except BackendError as e:
+        return NumpyFallback(f"{e.message}: computing with numpy, far slower; {e.hint}")
+
+
+class NumpyFallback(ReferenceBackend):
+    """The reference operations in the place of the kernels."""
+
+    def __init__(self, notice: str) -> None:
+        self._notice = notice
+
+    def device_info(self) -> DeviceInfo:
+        return DeviceInfo("cpu", cpu_name(), psutil.virtual_memory().total, 1, ("numpy",), (self._notice,))
+
+    def load(self, file: GGUFFile, config: ModelConfig, progress: Progress) -> ReferenceModel:
+        model = super().load(file, config, progress)
+        model.notices = (self._notice,)  # type: ignore[assignment]
+        return model
+
+
+class CpuBackend:
+    """A pool of threads; it sleeps while nothing runs."""
+
+    def __init__(self, lib: Library, threads: int) -> None:
+        self.lib = lib
+        self.pool = lib.li_pool_create(threads)
+        if not self.pool:
+            raise BackendError(f"no memory for a pool of {threads} threads")
+        self.threads: int = lib.li_pool_threads(self.pool)
+
+    def device_info(self) -> DeviceInfo:
+        features = (self.lib.li_cpu_name().decode(),)
+        return DeviceInfo("cpu", cpu_name(), psutil.virtual_memory().total, self.threads, features)
+
+    def load(self, file: GGUFFile, config: ModelConfig, progress: Progress) -> CpuModel:
+        weights = {name: CpuWeight(name, file.raw(info), info.type, info.shape) for name, info in file.tensors.items()}
+        model = CpuModel(self, config, weights)
+        progress(1.0, "mapped")
+        return model
+
+    def close(self) -> None:
+        pool, self.pool = self.pool, None
+        if pool:
+            self.lib.li_pool_destroy(pool)
+
+
+class CpuModel:
+    """A model in the mapped file. Tapes are made when a cache with a new chunk size first runs."""
+
+    notices: tuple[str, ...] = ()
+
+    def __init__(self, backend: CpuBackend, config: ModelConfig, weights: dict[str, CpuWeight]) -> None:
+        self.config = config
+        self._backend = backend
+        self._weights = weights
+        self._decoder = Decoder(config, weights)
+        self._tapes: OrderedDict[int, Tape] = OrderedDict()
+        self._attention_scratch = b""
+        self._scratch_address = 0
+        self._probe()
+
+    def _probe(self) -> None:
+        """Record the smallest tape: a missing tensor, a wrong shape or an unknown type shows now, not in a chat."""
+        Tape(self._backend.lib, self._decoder, 1, self._backend.threads).close()
+
+    @property
+    def scratch_bytes(self) -> int:
+        return sum(tape.n_bytes for tape in self._tapes.values()) + len(self._attention_scratch)
+
+    @property
+    def copied_bytes(self) -> int:
+        return sum(w.copied_bytes for w in self._weights.values())
+
+    def new_kv(self, spec: KVSpec) -> CpuKV:
+        kv = CpuKV(self._backend.lib, spec)
+        self._reserve_attention(self._tape(spec.chunk), kv)
+        return kv
+
+    def forward(self, ids: Sequence[int], kv: CpuKV, rows: int) -> np.ndarray:
+        n, spec = len(ids), kv.spec
+        if not 1 <= n <= spec.chunk or not 0 <= rows <= n:
+            raise BackendError(f"1..{spec.chunk} tokens and 0..{n} rows expected, found {n} and {rows}")
+        if kv.length + n > spec.n_ctx:
+            raise BackendError(f"context full: {kv.length} + {n} tokens, room for {spec.n_ctx}", "use a larger --ctx")
+        tape = self._tape(spec.chunk)
+        tokens = np.ascontiguousarray(ids, np.int32)
+        logits = tape.run(self._backend.pool, tokens, rows, kv.length, kv.layers, self._scratch_address)
+        kv.extend(n)
+        return logits
+
+    def close(self) -> None:
+        for tape in self._tapes.values():
+            tape.close()
+        self._tapes.clear()
+        self._weights.clear()
+
+    def _tape(self, chunk: int) -> Tape:
+        if chunk not in self._tapes:
+            while len(self._tapes) >= MAX_TAPES:
+                self._tapes.popitem(last=False)[1].close()
+            self._tapes[chunk] = Tape(self._backend.lib, self._decoder, chunk, self._backend.threads)
+        self._tapes.move_to_end(chunk)
+        return self._tapes[chunk]
+
+    def _reserve_attention(self, tape: Tape, kv: CpuKV) -> None:
+        """Room for attention's partial results, shared by all layers and caches; it must start as zeros."""
+        lib, spec = self._backend.lib, kv.spec
+        n_bytes = max(
+            (
+                lib.li_attention_scratch_bytes(
+                    ctypes.byref(attention), ctypes.byref(kv.layers[layer]), spec.chunk, spec.n_ctx, self._backend.threads
+                )
+                for layer, attention in tape.attention
+            ),
+            default=0,
+        )
+        if n_bytes > len(self._attention_scratch):
+            self._attention_scratch = mmap.mmap(-1, n_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+            self._scratch_address = ctypes.addressof(ctypes.c_char.from_buffer(self._attention_scratch))
+
+
+def cpu_name() -> str:
+    """As the system calls the processor."""
+    try:
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.split(":", 1)[1].strip()
+    except OSError:
+        pass
+    return platform.processor() or platform.machine()
+
+
+def trace_from_environment(lib: Library) -> bool:
+    """LOCALINFER_TRACE=1: time by operation, printed by print_trace."""
+    on = os.environ.get("LOCALINFER_TRACE", "") not in ("", "0")
+    if on:
+        lib.li_trace(1)
+    return on
+
+
+def trace(lib: Library) -> dict[str, tuple[int, int]]:
+    """Nanoseconds and calls by operation since tracing began."""
+    ns, calls = (ctypes.c_int64 * 16)(), (ctypes.c_int64 * 16)()
+    lib.li_trace_read(ns, calls)
+    return {name: (ns[i], calls[i]) for i, name in enumerate(structs.OP_NAMES) if name and calls[i]}

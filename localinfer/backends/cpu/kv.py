@@ -1,0 +1,76 @@
+"""Keys and values of one conversation: pages in one anonymous mapping, found through a block table per layer.
+
+Pages that were never written cost address space only. What a page holds is the business of cpu_kernels/attention.h.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+
+from localinfer.backends.cpu import structs
+from localinfer.backends.cpu.lib import Library
+from localinfer.errors import BackendError
+from localinfer.kv.spec import PAGE_TOKENS, KVLayer, KVSpec
+
+
+class CpuKV:
+    """`length` tokens are stored. Windowed layers are rings: logical page p lies at table[p % n_pages]."""
+
+    def __init__(self, lib: Library, spec: KVSpec) -> None:
+        self.spec = spec
+        self.length = 0
+        self._written = 0  # the most tokens stored since the cache was empty: rings have lost what lies a ring before
+        self._memory = _allocate(spec.n_bytes)
+        self._base = ctypes.addressof(ctypes.c_char.from_buffer(self._memory))
+        self._tables = [(ctypes.c_int32 * max(1, layer.n_pages))(*range(layer.n_pages)) for layer in spec.layers]
+        self.layers = (structs.KVLayer * len(spec.layers))()
+        offset = 0
+        for slot, layer, table in zip(self.layers, spec.layers, self._tables, strict=True):
+            _fill(slot, layer, table, self._base + offset)
+            offset += layer.n_bytes
+            assert layer.n_pages == 0 or lib.li_kv_page_bytes(ctypes.byref(slot)) == slot.page_bytes
+
+    @property
+    def n_bytes(self) -> int:
+        return self.spec.n_bytes
+
+    def extend(self, n: int) -> None:
+        """n tokens were stored."""
+        self.length += n
+        self._written = max(self._written, self.length)
+
+    def truncate(self, length: int) -> int:
+        """Forget all tokens after `length`. 0 where a ring no longer holds the window before it: prefill again."""
+        length = min(length, self.length)
+        if length < self.length and any(self._lost(layer, length) for layer in self.spec.layers):
+            length = 0
+        self.length = length
+        if length == 0:
+            self._written = 0
+        return length
+
+    def _lost(self, layer: KVLayer, length: int) -> bool:
+        """Does the token at position `length` see a position whose page was written over?"""
+        if not layer.window or length == 0:
+            return False
+        newest_page = (self._written - 1) // PAGE_TOKENS
+        oldest_token = (newest_page - layer.n_pages + 1) * PAGE_TOKENS
+        return max(0, length - layer.window + 1) < oldest_token
+
+
+def _allocate(n_bytes: int) -> mmap.mmap:
+    try:
+        return mmap.mmap(-1, max(1, n_bytes), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    except (OSError, OverflowError, ValueError) as e:
+        raise BackendError(
+            f"no memory for a KV cache of {n_bytes} bytes: {e}", "use a shorter --ctx or a smaller --kv type"
+        ) from None
+
+
+def _fill(slot: structs.KVLayer, layer: KVLayer, table: ctypes.Array[ctypes.c_int32], address: int) -> None:
+    slot.k_type, slot.v_type = structs.KV_TYPE_IDS[layer.k_type], structs.KV_TYPE_IDS[layer.v_type]
+    slot.n_kv_heads, slot.d_k, slot.d_v = layer.n_kv_heads, layer.d_k, layer.d_v
+    slot.page_tokens, slot.n_pages, slot.window = PAGE_TOKENS, layer.n_pages, layer.window
+    slot.pages, slot.page_bytes = address, PAGE_TOKENS * layer.token_bytes
+    slot.table = ctypes.cast(table, ctypes.POINTER(ctypes.c_int32))

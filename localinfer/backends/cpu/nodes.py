@@ -1,0 +1,227 @@
+"""What a recorded Program becomes on its way to the kernels: one node a future instruction.
+
+A node says which values it reads and writes, so that lifetimes and fusions can be worked out for all kinds alike.
+Values are views of buffers (models/program.py); `rows` of a node are all T tokens or only the last R.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from localinfer.backends.cpu.weights import CpuWeight
+from localinfer.models.config import Activation, AttentionConfig, MoEConfig, RopeConfig
+from localinfer.models.program import Value
+
+
+@dataclass(eq=False)
+class NormSpec:
+    """RMS or layer norm over groups of `group` values."""
+
+    kind: str  # rms, layer
+    group: int
+    eps: float
+    w: CpuWeight | None = None
+    b: CpuWeight | None = None
+
+
+@dataclass(eq=False)
+class Node:
+    """`last`: computes only the rows that logits are asked for. `rowwise`: row t of a result needs row t alone."""
+
+    last: bool = field(default=False, kw_only=True)
+    rowwise = True
+
+    def reads(self) -> Iterator[Value]:
+        raise NotImplementedError
+
+    def writes(self) -> Iterator[Value]:
+        raise NotImplementedError
+
+
+@dataclass(eq=False)
+class Embed(Node):
+    table: CpuWeight
+    out: Value
+    scale: float = 1.0
+
+    def reads(self) -> Iterator[Value]:
+        yield from ()
+
+    def writes(self) -> Iterator[Value]:
+        yield self.out
+
+
+@dataclass(eq=False)
+class NormNode(Node):
+    norm: NormSpec
+    x: Value
+    out: Value
+
+    def reads(self) -> Iterator[Value]:
+        yield self.x
+
+    def writes(self) -> Iterator[Value]:
+        yield self.out
+
+
+@dataclass(eq=False)
+class OutputSpec:
+    """One matrix of a Linear and what happens to its result where it lies, in this order."""
+
+    w: CpuWeight
+    y: Value
+    bias: CpuWeight | None = None
+    first_row: int = 0  # of the matrix and of the bias
+    scale: float = 1.0
+    softcap: float = 0.0
+    act: Activation | None = None
+    partner: OutputSpec | None = None  # y = act(y) * partner's result
+    add: Value | None = None
+
+    @property
+    def n_rows(self) -> int:
+        return self.y.cols
+
+    @property
+    def plain(self) -> bool:
+        """Nothing after the bias."""
+        return self.scale == 1.0 and not self.softcap and self.act is None and self.partner is None and self.add is None
+
+
+@dataclass(eq=False)
+class Linear(Node):
+    x: Value
+    outputs: list[OutputSpec]
+    norm: NormSpec | None = None
+
+    def reads(self) -> Iterator[Value]:
+        yield self.x
+        for o in self.outputs:
+            if o.add is not None:
+                yield o.add
+
+    def writes(self) -> Iterator[Value]:
+        for o in self.outputs:
+            yield o.y
+
+
+@dataclass(eq=False)
+class RopeTable(Node):
+    """cos and sin for every token: out (T, n_dims)."""
+
+    rope: RopeConfig
+    out: Value
+    rowwise = False
+
+    def reads(self) -> Iterator[Value]:
+        yield from ()
+
+    def writes(self) -> Iterator[Value]:
+        yield self.out
+
+
+@dataclass(eq=False)
+class Rope(Node):
+    rope: RopeConfig
+    table: Value
+    x: Value
+    out: Value
+    rowwise = False
+
+    def reads(self) -> Iterator[Value]:
+        yield self.x
+        yield self.table
+
+    def writes(self) -> Iterator[Value]:
+        yield self.out
+
+
+@dataclass(eq=False)
+class Attention(Node):
+    q: Value
+    k: Value
+    v: Value
+    out: Value
+    layer: int
+    config: AttentionConfig
+    sinks: CpuWeight | None = None
+    q_norm: NormSpec | None = None
+    k_norm: NormSpec | None = None
+    rope: RopeConfig | None = None
+    table: Value | None = None
+    rowwise = False
+
+    def reads(self) -> Iterator[Value]:
+        yield from (self.q, self.k, self.v)
+        if self.table is not None:
+            yield self.table
+
+    def writes(self) -> Iterator[Value]:
+        yield self.out
+
+
+@dataclass(eq=False)
+class Glu(Node):
+    gate: Value
+    up: Value
+    out: Value
+    act: Activation
+
+    def reads(self) -> Iterator[Value]:
+        yield from (self.gate, self.up)
+
+    def writes(self) -> Iterator[Value]:
+        yield self.out
+
+
+@dataclass(eq=False)
+class Unary(Node):
+    """activate (act), scale (factor) or softcap (factor)."""
+
+    kind: str
+    x: Value
+    out: Value
+    act: Activation | None = None
+    factor: float = 0.0
+
+    def reads(self) -> Iterator[Value]:
+        yield self.x
+
+    def writes(self) -> Iterator[Value]:
+        yield self.out
+
+
+@dataclass(eq=False)
+class Binary(Node):
+    """add or mul."""
+
+    kind: str
+    a: Value
+    b: Value
+    out: Value
+
+    def reads(self) -> Iterator[Value]:
+        yield from (self.a, self.b)
+
+    def writes(self) -> Iterator[Value]:
+        yield self.out
+
+
+@dataclass(eq=False)
+class Moe(Node):
+    x: Value
+    logits: Value
+    out: Value
+    gate: CpuWeight | None
+    up: CpuWeight
+    down: CpuWeight
+    bias: CpuWeight | None
+    config: MoEConfig
+    act: Activation
+
+    def reads(self) -> Iterator[Value]:
+        yield from (self.x, self.logits)
+
+    def writes(self) -> Iterator[Value]:
+        yield self.out

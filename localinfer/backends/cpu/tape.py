@@ -1,0 +1,60 @@
+"""A forward pass made ready for the kernels: recorded once, run with one call for any T and any number of rows."""
+
+from __future__ import annotations
+
+import ctypes
+from weakref import finalize
+
+import numpy as np
+
+from localinfer.backends.cpu import structs
+from localinfer.backends.cpu.encode import Encoder
+from localinfer.backends.cpu.fuse import fuse, needed_rows
+from localinfer.backends.cpu.lib import Library
+from localinfer.backends.cpu.translate import Translator
+from localinfer.errors import BackendError
+from localinfer.models.decoder import Decoder
+
+
+class Tape:
+    """`max_tokens` is the most that one run takes. `fused=False` interprets the program as it was recorded."""
+
+    def __init__(self, lib: Library, decoder: Decoder, max_tokens: int, n_threads: int, fused: bool = True) -> None:
+        program = decoder.record(max_tokens + 1, max_tokens)
+        nodes = Translator(program, lib.li_type_supported).nodes()
+        if fused:
+            nodes = fuse(nodes, program.result)
+            needed_rows(nodes, program.n_tokens)
+        encoder = Encoder(lib, program, nodes)
+        instructions = encoder.instructions()
+        self.max_tokens = max_tokens
+        self.n_vocab = program.result.cols if program.result is not None else 0
+        self.attention = encoder.attention
+        self._lib = lib
+        self._keep = encoder.keep
+        self._handle = lib.li_tape_create(instructions, len(instructions), encoder.arena_bytes, max_tokens, n_threads)
+        if not self._handle:
+            raise BackendError(
+                f"no memory for {encoder.arena_bytes} bytes of activations", "use a smaller chunk or context"
+            )
+        self._close = finalize(self, lib.li_tape_destroy, self._handle)
+
+    @property
+    def n_bytes(self) -> int:
+        """Arena, prepared activations and scratch of all threads."""
+        return self._lib.li_tape_bytes(self._handle)
+
+    def run(
+        self, pool: int, ids: np.ndarray, rows: int, start: int, kv: ctypes.Array[structs.KVLayer], scratch: int
+    ) -> np.ndarray:
+        """ids (T,) int32 -> logits (rows, V) of the last rows."""
+        logits = np.empty((rows, self.n_vocab), np.float32)
+        args = structs.RunArgs(ids.ctypes.data, len(ids), rows, start, kv, scratch, logits.ctypes.data)
+        status = self._lib.li_tape_run(self._handle, pool, ctypes.byref(args))
+        if status == -2:
+            raise BackendError(f"token ids within the vocabulary expected, found {ids.min()}..{ids.max()}")
+        assert status == 0, status
+        return logits
+
+    def close(self) -> None:
+        self._close()
