@@ -122,7 +122,7 @@ def download(model: RemoteModel, progress: Progress = lambda done, total: None) 
             report = staticmethod(lambda n, before=before: progress(before + n, model.n_bytes))
 
         with hub_errors(model.repo):
-            path = Path(hf_hub_download(model.repo, name, tqdm_class=Bar))  # type: ignore[arg-type]
+            path = Path(hf_hub_download(model.repo, name, tqdm_class=Bar))
         check_hash(path)
         done += path.stat().st_size
         first = first or path

@@ -7,7 +7,6 @@ import asyncio
 import json
 import signal
 import sys
-from dataclasses import dataclass
 from typing import Any
 
 from localinfer.cli.main import print_error
@@ -16,14 +15,8 @@ from localinfer.cli.progress import StatusLine
 from localinfer.cli.resolve import resolve
 from localinfer.cli.terminal_text import printable
 from localinfer.engine.events import LoadProgress, Notice, PromptProgress, TextDelta, TurnDone, TurnFailed
-from localinfer.engine.service import EngineService, EngineStatus
-from localinfer.errors import EXIT_INTERRUPTED, EXIT_OK, UsageError
-
-
-@dataclass(frozen=True)
-class Message:
-    role: str
-    content: str
+from localinfer.engine.service import ChatMessage, EngineBug, EngineService, EngineStatus
+from localinfer.errors import EXIT_BUG, EXIT_INTERRUPTED, EXIT_OK, UsageError
 
 
 def add_parser(subparsers: Any) -> None:
@@ -74,6 +67,9 @@ class _Run:
             return await self._answer()
         except asyncio.CancelledError:
             return EXIT_INTERRUPTED
+        except EngineBug as bug:
+            print(bug, file=sys.stderr)
+            return EXIT_BUG
         finally:
             self._line.clear()
             await self._service.close()
@@ -106,11 +102,11 @@ class _Run:
         assert last is not None
         return self._conclude(last, status)
 
-    def _messages(self) -> list[Message] | str:
+    def _messages(self) -> list[ChatMessage] | str:
         if self._args.raw:
             return self._prompt
-        system = [Message("system", self._args.system)] if self._args.system else []
-        return [*system, Message("user", self._prompt)]
+        system = [ChatMessage("system", self._args.system)] if self._args.system else []
+        return [*system, ChatMessage("user", self._prompt)]
 
     def _show_loading(self, event: LoadProgress) -> None:
         self._line.show(f"loading {100 * event.fraction:3.0f} %  {event.text}")

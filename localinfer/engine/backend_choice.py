@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from importlib.util import find_spec
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from localinfer.errors import BackendError
 
@@ -43,13 +43,13 @@ def _cuda_wheel() -> bool:
     return False
 
 
-def _open_cpu(threads: int | None) -> Backend:
-    from localinfer.backends.cpu import CpuBackend
+def _open_cpu(threads: int | None) -> Any:
+    from localinfer.backends.cpu.backend import open_cpu
 
-    return CpuBackend(threads=threads)
+    return open_cpu(threads)
 
 
-def _open_mlx(threads: int | None) -> Backend:
+def _open_mlx(threads: int | None) -> Any:
     if find_spec("mlx") is None:
         raise BackendError(
             "backend mlx: the package mlx is not installed", "pip install 'localinfer[mlx]', or --backend cpu"
@@ -59,7 +59,7 @@ def _open_mlx(threads: int | None) -> Backend:
     return MLXBackend()
 
 
-def _open_reference(threads: int | None) -> Backend:
+def _open_reference(threads: int | None) -> Any:
     from localinfer.backends.reference.backend import ReferenceBackend
 
     return ReferenceBackend()

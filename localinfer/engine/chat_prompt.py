@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from localinfer.engine.answer_text import Splitter
 
@@ -39,6 +39,6 @@ def make_prompt(
     if isinstance(messages, str):
         return Prompt(tokenizer.encode(messages, add_special=True, parse_special=True))
     if template is None:
-        text = "\n\n".join(message.content for message in messages)
+        text = "\n\n".join(message.content for message in cast("Sequence[Any]", messages))
         return Prompt(tokenizer.encode(text, add_special=True, parse_special=False), (NO_TEMPLATE,))
     raise NotImplementedError

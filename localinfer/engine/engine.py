@@ -18,13 +18,15 @@ import numpy as np
 
 from localinfer.backends.base import Backend, LoadedModel, Progress
 from localinfer.engine.answer_text import AnswerText, PlainSplitter, Splitter
-from localinfer.engine.backend_choice import choose, open_backend
+from localinfer.engine.backend_choice import open_backend
 from localinfer.engine.conversation import Conversation
 from localinfer.engine.events import GenerationEvent, MemoryStats, Notice, TurnDone, TurnStats
 from localinfer.engine.generate import Generation, Timing, check_prompt
 from localinfer.engine.memory import peak_bytes
-from localinfer.engine.params import DEFAULT_CTX, EngineOptions, EngineStatus, SamplingParams
+from localinfer.engine.params import EngineOptions, EngineStatus, SamplingParams
+from localinfer.engine.planning import MemoryRecord, check_fits, plan_file, portable
 from localinfer.engine.prefill import ChunkSizer
+from localinfer.errors import UnsupportedModel
 from localinfer.formats.gguf import GGUFFile
 from localinfer.kv.spec import KVSpec, parse_kv_types
 from localinfer.models.config import ModelConfig
@@ -32,6 +34,7 @@ from localinfer.models.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
     from localinfer.models.chat_template import ChatTemplate
+    from localinfer.planner.plan import Plan
 
 LOGITS_CHUNK_BYTES = 64 * 2**20  # rows of logits that are in flight at a time
 
@@ -45,30 +48,23 @@ def open_engine(
     with ExitStack() as stack:
         progress(0.0, "reading the header")
         file = stack.enter_context(GGUFFile.open(path))
-        config = ModelConfig.from_gguf(file)
-        n_ctx = context_length(options, config)
-        plan = _plan(file, config, options, n_ctx)
+        plan = plan_file(file, options)
+        config = plan.model.config
+        if config is None:
+            raise UnsupportedModel(plan.unknown)
+        if not options.force:
+            check_fits(plan)
         backend = open_backend(options.backend, options.threads)
         stack.callback(backend.close)
         progress(0.1, "loading weights")
         model = backend.load(file, config, lambda fraction, text: progress(0.1 + 0.8 * fraction, text))
         stack.callback(model.close)
         progress(0.9, "reading the tokenizer")
-        engine = Engine(file, config, model, backend, options, n_ctx, plan, Tokenizer.from_gguf(file))
+        engine = Engine(file, config, model, backend, options, plan.ask.ctx, plan, Tokenizer.from_gguf(file))
         stack.pop_all()
     engine.load_s = time.perf_counter() - start
     progress(1.0, "ready")
     return engine
-
-
-def context_length(options: EngineOptions, config: ModelConfig) -> int:
-    return options.ctx or min(DEFAULT_CTX, config.n_ctx_train or DEFAULT_CTX)
-
-
-def _plan(file: GGUFFile, config: ModelConfig, options: EngineOptions, n_ctx: int) -> Any:
-    from localinfer.engine.planning import check_fits
-
-    return check_fits(file, config, options, n_ctx, choose(options.backend))
 
 
 class Engine:
@@ -82,7 +78,7 @@ class Engine:
         backend: Backend,
         options: EngineOptions,
         n_ctx: int,
-        plan: Any,
+        plan: Plan | None,
         tokenizer: Tokenizer,
     ) -> None:
         self.file = file
@@ -96,6 +92,7 @@ class Engine:
         self._backend = backend
         self._device = backend.device_info()
         self._sizer = ChunkSizer(self.kv_spec.chunk)
+        self._memory = MemoryRecord(plan) if plan and self._device.backend == "cpu" else None
 
     @cached_property
     def kv_spec(self) -> KVSpec:
@@ -208,6 +205,8 @@ class Engine:
         )
         yield from generation.run()
         assert generation.reason is not None
+        if self._memory:
+            self._memory.write(self.conversation.kv.n_bytes, self._model.scratch_bytes)
         stats = self._stats(generation)
         yield TurnDone(turn_id, generation.reason, answer.text, tuple(generation.tokens), stats)
 
@@ -226,7 +225,7 @@ class Engine:
             context_limit=self.n_ctx,
             seed=g.sampler.seed,
             draft=g.draft,
-            memory=MemoryStats(getattr(self.plan, "total_bytes", 0), peak_bytes()),
+            memory=MemoryStats(self.plan.total if self.plan else 0, peak_bytes()),
         )
 
     def status(self) -> EngineStatus:
@@ -235,7 +234,7 @@ class Engine:
             path=str(self.file.path),
             model=self.config.name,
             arch=self.config.arch,
-            quant=main_type(self.file),
+            quant=self.plan.model.quant if self.plan else "",
             backend=self._device.backend,
             device=self._device.name,
             threads=self._device.threads,
@@ -248,7 +247,7 @@ class Engine:
             load_s=self.load_s,
             pid=os.getpid(),
             peak_bytes=peak_bytes(),
-            plan=self.plan,
+            plan=portable(self.plan) if self.plan else None,
             notices=self.notices,
         )
 
@@ -265,11 +264,3 @@ class Engine:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-
-
-def main_type(file: GGUFFile) -> str:
-    """The block type that holds most weights: what a user calls the quantization."""
-    sizes: dict[str, int] = {}
-    for info in file.tensors.values():
-        sizes[info.type.name] = sizes.get(info.type.name, 0) + info.n_bytes
-    return max(sizes, key=sizes.__getitem__, default="")

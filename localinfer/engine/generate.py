@@ -8,7 +8,7 @@ as long as it equals the draw. So text, stop strings, penalties and limits see o
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -90,7 +90,7 @@ class Generation:
             if logits is not None:
                 self.conversation.rollback(self._stored)
 
-    def _prefill(self) -> Iterator[PromptProgress]:
+    def _prefill(self) -> Generator[PromptProgress, None, np.ndarray | None]:
         logits = yield from prefill(self.conversation, self.ids, self._sizer, self._turn_id, self._cancelled)
         self._stored = self.conversation.length
         if logits is not None:

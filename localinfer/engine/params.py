@@ -91,6 +91,14 @@ class EngineOptions:
 
 
 @dataclass(frozen=True)
+class ChatMessage:
+    """One message of a conversation, as it crosses the pipe."""
+
+    role: str  # system, user, assistant
+    content: str
+
+
+@dataclass(frozen=True)
 class EngineStatus:
     """The engine as a reader outside sees it. Everything but `state` and `failure` is empty until a model is open."""
 

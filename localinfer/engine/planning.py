@@ -1,18 +1,114 @@
-"""The planner's answer for what is about to be loaded on this machine."""
+"""The planner's answer for what is about to be loaded on this machine, and what became of it (the honesty ledger)."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import os
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import replace
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from localinfer.device import machine_name, process_memory, this_budget
+from localinfer.engine.params import DEFAULT_CTX, EngineOptions
+from localinfer.errors import DoesNotFit
+from localinfer.kv.spec import parse_kv_types
+from localinfer.planner.facts import ModelFacts
+from localinfer.planner.ladder import repairs
+from localinfer.planner.ledger import Measured, learned_runtime_bytes, record
+from localinfer.planner.plan import Ask, Plan, make_plan
+from localinfer.units import format_bytes_both
 
 if TYPE_CHECKING:
-    from localinfer.engine.params import EngineOptions
     from localinfer.formats.gguf import GGUFFile
-    from localinfer.models.config import ModelConfig
 
 
-def check_fits(file: GGUFFile, config: ModelConfig, options: EngineOptions, n_ctx: int, backend: str) -> Any:
-    return None
+def context_length(file: GGUFFile, options: EngineOptions) -> int:
+    """Tokens of context: as asked, else DEFAULT_CTX or what the model was trained on, whichever is less."""
+    if options.ctx:
+        return options.ctx
+    arch = file.metadata.get_str("general.architecture", "")
+    trained = file.metadata.get_int(f"{arch}.context_length", 0)
+    return min(DEFAULT_CTX, trained) if trained > 0 else DEFAULT_CTX
 
 
-def plan_for(path: str, options: EngineOptions) -> Any:
-    return None
+def plan_for(path: str, options: EngineOptions) -> Plan:
+    """The plan for a file that is not open. FormatError, UsageError."""
+    from localinfer.formats.gguf import GGUFFile
+
+    with GGUFFile.open(path) as file:
+        return plan_file(file, options)
+
+
+def plan_file(file: GGUFFile, options: EngineOptions) -> Plan:
+    """What this file needs with these options, against this machine's memory."""
+    n_ctx = context_length(file, options)
+    budget = this_budget(options.backend)
+    k_type, v_type = parse_kv_types(options.kv)
+    ask = Ask(
+        ctx=n_ctx,
+        kv_k=k_type,
+        kv_v=v_type,
+        chunk=min(options.chunk, n_ctx),
+        threads=options.threads or usable_cores(),
+        weight_budget=options.weight_budget,
+    )
+    runtime = learned_runtime_bytes(machine_name(), budget.platform)
+    return make_plan(ModelFacts.from_gguf(file, n_ctx), budget, ask, runtime)
+
+
+def check_fits(plan: Plan) -> None:
+    """DoesNotFit with the plan and the first thing to change."""
+    if plan.verdict != "does_not_fit":
+        return
+    budget = plan.budget.budget_bytes
+    fix = next((r for r in repairs(plan) if r.verdict != "does_not_fit"), None)
+    hint = f"{fix.option or fix.change} would do" if fix else "a smaller model or quantization is needed"
+    raise DoesNotFit(
+        f"needs {format_bytes_both(plan.total)} at a context of {plan.ask.ctx}, "
+        f"{format_bytes_both(budget)} may be used: {plan.binding} is what does not fit",
+        f"{hint}; --force loads it anyway",
+        portable(plan),
+    )
+
+
+def portable(plan: Plan) -> Plan:
+    """The plan without the tensor table, which looks into the open file: small enough to cross the engine's pipe."""
+    none: Mapping[str, object] = {}
+    return replace(plan, model=replace(plan.model, tensors=none))
+
+
+def usable_cores() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+class MemoryRecord:
+    """Follows what this process holds; the first full turn of a load goes to the ledger."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+        self._anonymous = 0
+        self._file = 0
+        self._written = False
+
+    def sample(self) -> None:
+        now = process_memory()
+        self._anonymous = max(self._anonymous, now.anonymous)
+        self._file = max(self._file, now.file)
+
+    def write(self, kv_bytes: int, scratch_bytes: int) -> None:
+        """Predicted against measured, once. The ledger only informs: a full disk does not fail the turn."""
+        self.sample()
+        if self._written:
+            return
+        self._written = True
+        measured = Measured(
+            weights=self._plan.model.tensor_bytes,
+            kv=kv_bytes,
+            scratch=scratch_bytes,
+            anonymous_peak=self._anonymous,
+            file_peak=self._file,
+        )
+        with suppress(OSError):
+            record(self._plan, measured, machine_name(), datetime.now().isoformat(timespec="seconds"))

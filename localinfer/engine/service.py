@@ -17,14 +17,14 @@ import sys
 import tempfile
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import replace
-from typing import IO, Any
+from typing import IO, Any, cast
 
 from localinfer.engine.events import GenerationEvent, LoadProgress, TurnDone, TurnFailed
-from localinfer.engine.params import EngineOptions, EngineStatus, SamplingParams
+from localinfer.engine.params import ChatMessage, EngineOptions, EngineStatus, SamplingParams
 from localinfer.engine.pipe import AsyncPipe
 from localinfer.errors import BackendError, LocalinferError
 
-__all__ = ["EngineBug", "EngineOptions", "EngineService", "EngineStatus", "SamplingParams"]
+__all__ = ["ChatMessage", "EngineBug", "EngineOptions", "EngineService", "EngineStatus", "SamplingParams"]
 
 CLOSE_TIMEOUT_S = 2.0
 STDERR_TAIL = 4000  # bytes of the dead process's last words that are kept for the log
@@ -88,7 +88,7 @@ class EngineService:
         self._turn_id, self._status = turn_id, replace(self._status, state="busy")
         over = False
         try:
-            process.send("chat", turn_id, messages, params or SamplingParams(), settings)
+            process.send("chat", turn_id, _plain(messages), params or SamplingParams(), settings)
             while not over:
                 event = await events.get()
                 over = isinstance(event, TurnDone | TurnFailed)
@@ -129,6 +129,13 @@ class EngineService:
         if isinstance(event, TurnDone):
             peak = event.stats.memory.peak_bytes or self._status.peak_bytes
             self._status = replace(self._status, context_used=event.stats.context_used, peak_bytes=peak)
+
+
+def _plain(messages: Sequence[Any] | str) -> list[ChatMessage] | str:
+    """Callers' own message classes stay on this side: the engine process need not import what they come from."""
+    if isinstance(messages, str):
+        return messages
+    return [ChatMessage(m.role, m.content) for m in cast("Sequence[Any]", messages)]
 
 
 class _Process:

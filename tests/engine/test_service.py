@@ -210,6 +210,7 @@ def test_no_orphan_when_the_app_is_killed():
 
 
 def test_the_door_loads_no_array_library_and_no_templates():
-    code = "import sys, localinfer.engine.service; print([m for m in ('numpy','jinja2','regex','mlx') if m in sys.modules])"
+    heavy = "[m for m in ('numpy', 'jinja2', 'regex', 'mlx') if m in sys.modules]"
+    code = f"import sys, localinfer.engine.service; print({heavy})"
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert out.stdout.strip() == "[]"

@@ -18,7 +18,7 @@ import numpy as np
 
 from localinfer import errors
 from localinfer.backends.base import DeviceInfo, Progress
-from localinfer.engine.engine import Engine, context_length
+from localinfer.engine.engine import Engine
 from localinfer.engine.params import EngineOptions
 from localinfer.kv.spec import KVSpec
 from localinfer.models.config import AttentionConfig, LayerConfig, ModelConfig
@@ -120,7 +120,7 @@ class FakeBackend:
 
 def config(n_vocab: int = N_VOCAB, n_ctx_train: int = 4096) -> ModelConfig:
     attention = AttentionConfig(n_heads=1, n_kv_heads=1, d_k=32, d_v=32, scale=1.0)
-    layer = LayerConfig("full", attention, None, n_ff=1)
+    layer = LayerConfig("full", ("attention",), attention, None, n_ff=1)
     return ModelConfig("fake", "paper model", 1, 32, n_vocab, n_ctx_train, "rms", 1e-5, (layer,))
 
 
@@ -156,7 +156,7 @@ def engine(rule: Callable[[list[int]], np.ndarray], options: EngineOptions | Non
     cfg = config()
     file: Any = SimpleNamespace(path=Path("paper.gguf"), metadata={}, tensors={}, close=lambda: None)
     tokenizer: Any = ByteTokenizer()
-    n_ctx = context_length(options, cfg)
+    n_ctx = options.ctx or 256
     return Engine(file, cfg, FakeModel(rule, cfg, **model), FakeBackend(), options, n_ctx, None, tokenizer)  # type: ignore[arg-type]
 
 
