@@ -18,9 +18,9 @@ from typing import Any
 from localinfer.errors import FormatError, UsageError
 from localinfer.formats.gguf_header import Header, TensorInfo, label, read_header
 from localinfer.formats.gguf_shards import check_not_concatenated, check_shards, shard_paths
-from localinfer.formats.gguf_values import REQUIRED, Entry, Metadata, ValueType
+from localinfer.formats.gguf_values import REQUIRED, Entry, Metadata, MetadataValue, ValueType
 
-__all__ = ["REQUIRED", "Entry", "GGUFFile", "Metadata", "TensorInfo", "ValueType"]
+__all__ = ["REQUIRED", "Entry", "GGUFFile", "Metadata", "MetadataValue", "TensorInfo", "ValueType"]
 
 _MIN_BYTES = 24  # magic, version, two counts
 
@@ -34,6 +34,7 @@ class GGUFFile:
     alignment: int  # of the first shard
     metadata: Metadata  # of the first shard
     tensors: Mapping[str, TensorInfo]  # in the order of the tables, over all shards
+    part_bytes: tuple[int, ...]  # length of each shard's file
     file_bytes: int  # of all shards
     tensor_bytes: int  # tensor data alone, without header and padding
 
@@ -45,7 +46,8 @@ class GGUFFile:
         self.alignment = headers[0].alignment
         self.metadata = Metadata(maps[0], label(paths[0]), headers[0].entries)
         self.tensors = MappingProxyType(_merge_tensors(paths, headers))
-        self.file_bytes = sum(len(m) for m in maps)
+        self.part_bytes = tuple(len(m) for m in maps)
+        self.file_bytes = sum(self.part_bytes)
         self.tensor_bytes = sum(info.n_bytes for info in self.tensors.values())
 
     @classmethod

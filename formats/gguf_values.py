@@ -11,7 +11,7 @@ from __future__ import annotations
 import sys
 from array import array
 from collections.abc import Container, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
 from math import isfinite
 from mmap import mmap
@@ -58,7 +58,8 @@ _ELEMENT_TYPES: Final[dict[type, frozenset[ValueType]]] = {
     int: INTEGERS,
     float: NUMBERS,
 }
-MetadataValue = int | float | bool | str | list[str] | list[bool] | array
+MetadataArray = list[str] | list[bool] | array
+MetadataValue = int | float | bool | str | MetadataArray
 REQUIRED: Final[Any] = object()  # default of the typed getters: the key must be there
 _EAGER_BYTES: Final = 2**20  # text decoded at once, so that it outlives the file; templates are some 10 KB
 _length_at: Final = Struct("<Q").unpack_from
@@ -118,6 +119,11 @@ class Metadata(Mapping[str, MetadataValue]):
     def entry(self, key: str) -> Entry:
         """Type, place and length of a value, without decoding it. KeyError where the key is absent."""
         return self._entries[key]
+
+    def first(self, key: str, n: int) -> MetadataArray:
+        """The first n elements of an array, without decoding the rest. KeyError where the key is absent."""
+        entry = self._entries[key]
+        return self._array(replace(entry, count=min(n, entry.count)))
 
     def get_int(self, key: str, default: Any = REQUIRED) -> int:
         """A whole number of any width; a boolean is none."""
@@ -192,7 +198,7 @@ class Metadata(Mapping[str, MetadataValue]):
             self._texts[entry.key] = raw.decode("utf-8", "surrogateescape")
         return self._texts[entry.key]
 
-    def _array(self, entry: Entry) -> list[str] | list[bool] | array:
+    def _array(self, entry: Entry) -> MetadataArray:
         if entry.type is ValueType.STRING:
             return _strings(self._data, entry.offset, entry.count)
         raw = self._data[entry.offset : entry.offset + entry.count * entry.type.n_bytes]

@@ -1,0 +1,106 @@
+"""How `inspect` looks in a terminal: aligned lines, never cut or wrapped, so that they can be piped and searched."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from rich.console import Console
+from rich.text import Text
+
+from localinfer.cli.inspect import type_totals
+from localinfer.cli.terminal_text import printable
+from localinfer.formats.gguf import Entry, GGUFFile
+from localinfer.units import format_bytes
+
+SHOWN_CHARS = 72  # of a text
+SHOWN_ELEMENTS = 4  # of an array
+
+
+def print_report(file: GGUFFile) -> None:
+    """Everything to stdout."""
+    console = Console(highlight=False)
+    print_block(console, _summary(file), [])
+    print_block(console, f"metadata ({len(file.metadata)})", _metadata_rows(file), align="<<<")
+    print_block(console, "types", _type_rows(file), align="<>>>>")
+    print_block(console, f"tensors ({len(file.tensors)})", _tensor_rows(file), align="<<<>>>")
+    if len(file.paths) > 1:
+        print_block(console, f"shards ({len(file.paths)})", _shard_rows(file), align=">>>")
+
+
+def print_block(console: Console, title: str, rows: Iterable[Sequence[str]], align: str = "") -> None:
+    """A title and indented columns. `align` has < or > for each column."""
+    rows = list(rows)
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = [Text(title, style="bold")]
+    for row in rows:
+        cells = [f"{cell:{side}{width}}" for cell, side, width in zip(row, align, widths, strict=True)]
+        lines.append(Text.assemble("  ", (cells[0], "cyan"), "  ", "  ".join(cells[1:]).rstrip()))
+    console.print(*lines, sep="\n", soft_wrap=True)
+
+
+def one_line(text: str) -> str:
+    """Text of the file without control characters or line breaks."""
+    return printable(text).replace("\n", "\u23ce").replace("\t", " ")
+
+
+def _summary(file: GGUFFile) -> str:
+    n_values = sum(info.n_values for info in file.tensors.values())
+    parts = [
+        one_line(file.path.name),
+        f"GGUF {file.version}",
+        format_bytes(file.file_bytes),
+        f"{n_values / 1e9:.3g} B parameters" if n_values >= 1e9 else f"{n_values / 1e6:.3g} M parameters",
+        f"alignment {file.alignment}",
+    ]
+    return "  ".join(parts)
+
+
+def _metadata_rows(file: GGUFFile) -> Iterable[Sequence[str]]:
+    for key in file.metadata:
+        entry = file.metadata.entry(key)
+        yield one_line(key), entry.type_name, _shown(file, entry)
+
+
+def _shown(file: GGUFFile, entry: Entry) -> str:
+    """A value on one line; of long ones the beginning."""
+    if not entry.is_array:
+        value = file.metadata[entry.key]
+        return _cut(value if isinstance(value, str) else _number(value))
+    first = file.metadata.first(entry.key, SHOWN_ELEMENTS)
+    cells = [repr(x) if isinstance(x, str) else _number(x) for x in first]
+    return _cut(", ".join(cells) + (", ..." if entry.count > len(cells) else ""))
+
+
+def _number(value: object) -> str:
+    """Floats with the digits that a float32 has: 1e-06, not 9.999999974752427e-07."""
+    return f"{value:.7g}" if isinstance(value, float) else str(value)
+
+
+def _cut(text: str) -> str:
+    line = one_line(text)
+    return line if len(line) <= SHOWN_CHARS else line[: SHOWN_CHARS - 3] + "..."
+
+
+def _type_rows(file: GGUFFile) -> Iterable[Sequence[str]]:
+    for name, row in type_totals(file).items():
+        share = row["bytes"] / file.tensor_bytes
+        yield name, f"{row['tensors']} tensors", f"{row['values']:,} values", format_bytes(row["bytes"]), f"{share:.1%}"
+
+
+def _tensor_rows(file: GGUFFile) -> Iterable[Sequence[str]]:
+    for info in file.tensors.values():
+        place = f"{info.part}:{info.offset}" if len(file.paths) > 1 else str(info.offset)
+        shape = " x ".join(map(str, info.shape))
+        yield (
+            one_line(info.name),
+            info.type.name,
+            shape,
+            f"at {place}",
+            f"{info.n_bytes} bytes",
+            format_bytes(info.n_bytes),
+        )
+
+
+def _shard_rows(file: GGUFFile) -> Iterable[Sequence[str]]:
+    for i, (path, n_bytes) in enumerate(zip(file.paths, file.part_bytes, strict=True)):
+        yield str(i), one_line(path.name), format_bytes(n_bytes)

@@ -1,0 +1,49 @@
+"""The reader on real files, where LOCALINFER_TEST_MODELS names a folder that has some."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from localinfer.formats.dequant import can_dequantize, dequantize_rows
+from localinfer.formats.gguf import GGUFFile
+
+FOLDER = os.environ.get("LOCALINFER_TEST_MODELS", "")
+MODELS = sorted(Path(FOLDER).glob("*.gguf")) if FOLDER else []
+
+pytestmark = [
+    pytest.mark.model,
+    pytest.mark.skipif(not MODELS, reason="LOCALINFER_TEST_MODELS names no folder with .gguf files"),
+]
+
+
+@pytest.mark.parametrize("path", MODELS, ids=lambda p: p.stem)
+def test_opens_fast_and_fills_its_file(path: Path):
+    start = time.process_time()
+    with GGUFFile.open(path) as f:
+        infos = list(f.tensors.values())
+        assert time.process_time() - start < 0.15
+        ends = [info.offset + info.n_bytes for info in infos]
+        assert [info.offset for info in infos] == [
+            infos[0].offset, *(-(-end // f.alignment) * f.alignment for end in ends[:-1])
+        ]  # fmt: skip
+        assert -(-ends[-1] // f.alignment) * f.alignment == f.file_bytes
+        start = time.process_time()
+        tokens = f.get_array("tokenizer.ggml.tokens", of=str)
+        assert time.process_time() - start < 0.5
+        assert len(tokens) == len(f.get_array("tokenizer.ggml.token_type", of=int))
+
+
+@pytest.mark.parametrize("path", MODELS, ids=lambda p: p.stem)
+def test_first_and_last_rows_of_every_tensor_are_plausible_weights(path: Path):
+    """A wrong offset or layout gives infinities, or matrices unlike a model's. Norm weights may be large."""
+    with GGUFFile.open(path) as f:
+        for info in f.tensors.values():
+            assert can_dequantize(info.type)
+            values = dequantize_rows(f.raw(info), info.type, info.shape[-1], [0, -1])
+            assert np.isfinite(values).all(), info.name
+            assert len(info.shape) == 1 or np.abs(values).max() < 100, info.name
