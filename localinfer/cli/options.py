@@ -59,6 +59,7 @@ def add_engine_options(parser: argparse.ArgumentParser) -> None:
         "--kv", default="f16", metavar="TYPE", help="KV cache type, or KTYPE/VTYPE: f16, q8_0, q4_0, f32"
     )
     group.add_argument("--weight-budget", metavar="SIZE", help="keep at most this much of the weights in memory")
+    group.add_argument("--chat-template", default="", metavar="NAME", help="chat format for a model that brings none")
     group.add_argument("--force", action="store_true", help="load even if the plan says that it does not fit")
 
 
@@ -99,6 +100,7 @@ def engine_options(args: argparse.Namespace, ctx_train: int | None = None) -> En
         backend=args.backend,
         threads=args.threads,
         weight_budget=parse_bytes(args.weight_budget, "--weight-budget") if args.weight_budget else None,
+        template=args.chat_template,
         force=args.force,
     )
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, cast
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 from localinfer.engine.answer_text import Splitter
+from localinfer.models.chat_template import ChatTemplate, Message
+from localinfer.models.thinking import ThinkingSplitter
 
 if TYPE_CHECKING:
-    from localinfer.formats.gguf import GGUFFile
-    from localinfer.models.chat_template import ChatTemplate
     from localinfer.models.tokenizer import Tokenizer
 
 NO_TEMPLATE = "this model has no chat template: the text is continued as it is"
@@ -22,23 +22,32 @@ class Prompt:
 
     ids: list[int]
     notices: tuple[str, ...] = ()
-    stops: tuple[str, ...] = ()
     splitter: Splitter | None = None
-
-
-def read_template(file: GGUFFile, tokenizer: Tokenizer) -> ChatTemplate | None:
-    from localinfer.models.chat_template import ChatTemplate
-
-    return ChatTemplate.from_gguf(file, tokenizer)
 
 
 def make_prompt(
     tokenizer: Tokenizer, template: ChatTemplate | None, messages: Sequence[Any] | str, thinking: bool | None
 ) -> Prompt:
-    """A plain string, or messages without a template, are continued as plain text."""
+    """A plain string, or messages without a template, are continued as plain text.
+
+    A last message of the assistant is an answer that goes on: the model continues its text. UsageError where the
+    template refuses the conversation.
+    """
     if isinstance(messages, str):
         return Prompt(tokenizer.encode(messages, add_special=True, parse_special=True))
+    turns: Sequence[Any] = messages
     if template is None:
-        text = "\n\n".join(message.content for message in cast("Sequence[Any]", messages))
+        text = "\n\n".join(turn.content for turn in turns)
         return Prompt(tokenizer.encode(text, add_special=True, parse_special=False), (NO_TEMPLATE,))
-    raise NotImplementedError
+    unfinished = turns[-1].content if turns and turns[-1].role == "assistant" else ""
+    asked = turns[:-1] if unfinished else turns
+    chat = template.encode_chat([_message(turn) for turn in asked], enable_thinking=thinking)
+    if not unfinished:
+        return Prompt(chat.ids, chat.notices, chat.splitter())
+    ids = chat.ids + tokenizer.encode(unfinished, add_special=False, parse_special=False)
+    markers = chat.thinking and replace(chat.thinking, opened_by_prompt=False)
+    return Prompt(ids, chat.notices, ThinkingSplitter(markers) if markers else None)
+
+
+def _message(turn: Any) -> Message:
+    return Message(turn.role, turn.content, thinking=getattr(turn, "thinking", ""))

@@ -105,16 +105,16 @@ class Engine:
 
     @cached_property
     def template(self) -> ChatTemplate | None:
-        """The file's chat template, or None where it has none."""
+        """The file's chat template, the fallback that the options name, or None."""
         if not self.has_template:
             return None
-        from localinfer.engine.chat_prompt import read_template
+        from localinfer.models.chat_template import ChatTemplate
 
-        return read_template(self.file, self.tokenizer)
+        return ChatTemplate.from_gguf(self.file, self.tokenizer, self.options.template or None)
 
     @property
     def has_template(self) -> bool:
-        return "tokenizer.chat_template" in self.file.metadata
+        return bool(self.options.template) or "tokenizer.chat_template" in self.file.metadata
 
     @property
     def notices(self) -> tuple[str, ...]:
@@ -180,7 +180,7 @@ class Engine:
             yield Notice(turn_id, text)
         splitter: Splitter = prompt.splitter or PlainSplitter()
         stream = self.tokenizer.stream(skip_special=prompt.splitter is None)
-        answer = AnswerText(turn_id, stream, (*params.stop, *prompt.stops), splitter)
+        answer = AnswerText(turn_id, stream, params.stop, splitter)
         yield from self._run(prompt.ids, params, answer, turn_id, cancelled, timing)
 
     def _run(
@@ -244,6 +244,7 @@ class Engine:
             kv_bytes=self.kv_spec.n_bytes,
             context_used=self.conversation.length if "conversation" in self.__dict__ else 0,
             has_template=self.has_template,
+            thinks=bool(self.template and self.template.switches_thinking),
             load_s=self.load_s,
             pid=os.getpid(),
             peak_bytes=peak_bytes(),

@@ -79,6 +79,7 @@ class EngineOptions:
     threads: int | None = None  # cpu backend; None: the cores this process may use
     chunk: int = DEFAULT_CHUNK
     weight_budget: int | None = None  # bytes of weights to keep in memory; None: all of them
+    template: str = ""  # name of a chat format for a model that brings none: chatml, llama3, ...
     force: bool = False  # load although the plan says that it does not fit
 
     def __post_init__(self) -> None:
@@ -96,6 +97,7 @@ class ChatMessage:
 
     role: str  # system, user, assistant
     content: str
+    thinking: str = ""  # of an earlier answer, for templates that show it again
 
 
 @dataclass(frozen=True)

@@ -135,7 +135,7 @@ def _plain(messages: Sequence[Any] | str) -> list[ChatMessage] | str:
     """Callers' own message classes stay on this side: the engine process need not import what they come from."""
     if isinstance(messages, str):
         return messages
-    return [ChatMessage(m.role, m.content) for m in cast("Sequence[Any]", messages)]
+    return [ChatMessage(m.role, m.content, getattr(m, "thinking", "")) for m in cast("Sequence[Any]", messages)]
 
 
 class _Process:
