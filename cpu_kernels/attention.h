@@ -77,6 +77,8 @@ typedef struct {
                            it belongs to attention: nothing else may write there. Calls in turn share it. */
 } li_attention_call;
 
+#define LI_MAX_HEAD 1024 /* largest Dk and Dv */
+
 /* Bytes of one page of this layer. */
 int64_t li_kv_page_bytes(const li_kv_layer *kv);
 

@@ -1,0 +1,95 @@
+/* Attention's inner loops for AVX2, FMA and F16C. */
+#include "attention_kernels.h"
+
+#if LI_X86
+#include <immintrin.h>
+#include <math.h>
+#include <string.h>
+
+#if defined(__clang__)
+#pragma clang attribute push(__attribute__((target("avx2,fma,f16c"))), apply_to = function)
+#define UNROLL _Pragma("clang loop unroll(full)")
+#else
+#pragma GCC target("avx2,fma,f16c")
+#define UNROLL _Pragma("GCC unroll 8")
+#endif
+
+#include "kv_half.h"
+#include "vec_math.h"
+
+#define INLINE static inline __attribute__((always_inline))
+
+typedef __m256 vf;
+typedef __m256i vi;
+
+INLINE vf vf_load(const float *p) { return _mm256_loadu_ps(p); }
+INLINE void vf_store(float *p, vf v) { _mm256_storeu_ps(p, v); }
+INLINE vf vf_set1(float x) { return _mm256_set1_ps(x); }
+INLINE vf vf_add(vf a, vf b) { return _mm256_add_ps(a, b); }
+INLINE vf vf_sub(vf a, vf b) { return _mm256_sub_ps(a, b); }
+INLINE vf vf_mul(vf a, vf b) { return _mm256_mul_ps(a, b); }
+INLINE vf vf_max(vf a, vf b) { return _mm256_max_ps(a, b); }
+INLINE vf vf_fma(vf a, vf b, vf c) { return _mm256_fmadd_ps(a, b, c); }
+INLINE vf vf_exp(vf x) { return li_exp_avx2(x); }
+INLINE vf vf_tanh(vf x) { return li_tanh_avx2(x); }
+INLINE vf vf_count(float first)
+{
+    return _mm256_add_ps(_mm256_set1_ps(first), _mm256_setr_ps(0, 1, 2, 3, 4, 5, 6, 7));
+}
+/* Lanes lo .. hi-1 of x, the others `other`. */
+INLINE vf vf_keep(vf x, int lo, int hi, float other)
+{
+    if (lo <= 0 && hi >= 8)
+        return x;
+    vi lane = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
+    vi keep = _mm256_and_si256(_mm256_cmpgt_epi32(lane, _mm256_set1_epi32(lo - 1)),
+                               _mm256_cmpgt_epi32(_mm256_set1_epi32(hi), lane));
+    return _mm256_blendv_ps(_mm256_set1_ps(other), x, _mm256_castsi256_ps(keep));
+}
+INLINE vf vf_half(const uint8_t *p) { return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)p)); }
+INLINE void vf_to_half(vf v, uint16_t *out)
+{
+    _mm_storeu_si128((__m128i *)(void *)out, _mm256_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT));
+}
+INLINE vi bytes_to_int32(const uint8_t *p)
+{
+    return _mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)p));
+}
+INLINE vf vf_int8(const uint8_t *p) { return _mm256_cvtepi32_ps(bytes_to_int32(p)); }
+INLINE vf vf_nibbles(const uint8_t *p, int high)
+{
+    vi v = _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)p));
+    v = high ? _mm256_srli_epi32(v, 4) : _mm256_and_si256(v, _mm256_set1_epi32(15));
+    return _mm256_cvtepi32_ps(_mm256_sub_epi32(v, _mm256_set1_epi32(8)));
+}
+INLINE vf vf_from_vi(vi a) { return _mm256_cvtepi32_ps(a); }
+INLINE vi vi_load(const uint8_t *p) { return _mm256_loadu_si256((const __m256i *)(const void *)p); }
+INLINE void vi_store(uint8_t *p, vi v) { _mm256_storeu_si256((__m256i *)(void *)p, v); }
+INLINE vi vi_set1(int32_t x) { return _mm256_set1_epi32(x); }
+INLINE vi vi_add(vi a, vi b) { return _mm256_add_epi32(a, b); }
+INLINE vi vi_madd(vi a, vi b) { return _mm256_madd_epi16(a, b); }
+INLINE vi vi_pair(const int16_t *p)
+{
+    int32_t pair;
+    memcpy(&pair, p, 4);
+    return _mm256_set1_epi32(pair);
+}
+INLINE vi vi_widen(const uint8_t *p)
+{
+    return _mm256_cvtepi8_epi16(_mm_loadu_si128((const __m128i *)(const void *)p));
+}
+INLINE vi vi_nibble(vi words, int t)
+{
+    return _mm256_and_si256(_mm256_srli_epi32(words, 4 * t), _mm256_set1_epi32(0x000f000f));
+}
+INLINE vi vi_sub16(vi a, int32_t x) { return _mm256_sub_epi16(a, _mm256_set1_epi16((int16_t)x)); }
+
+#define LI_ATTENTION_TABLE li_attention_avx2
+#include "attention_kernels.inc"
+
+#if defined(__clang__)
+#pragma clang attribute pop
+#endif
+#else
+typedef int li_attention_avx2_is_for_x86_only;
+#endif
