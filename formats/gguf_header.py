@@ -29,7 +29,8 @@ DEFAULT_ALIGNMENT = 32
 MAX_HEADER_BYTES = 128 * 2**20
 MAX_METADATA = 2**14
 MAX_TENSORS = 2**16
-MAX_STRINGS = 2**21
+MAX_ELEMENTS = 2**22  # of one array
+MAX_STRINGS = 2**21  # in all arrays
 MAX_KEY_BYTES = 1024
 MAX_NAME_BYTES = 256
 MAX_DIMENSIONS = 4
@@ -160,11 +161,13 @@ class _HeaderReader:
         if value_type is ValueType.ARRAY:
             self.fail(f"{field} at offset {at}: an array of arrays; localinfer reads flat arrays")
         count = self.u64(f"{field}: count")
+        if count > MAX_ELEMENTS:
+            self.fail(f"{field} at offset {at}: {count} elements; the most in an array is {MAX_ELEMENTS}")
         start = self.pos
         if value_type is ValueType.STRING:
             self.skip_strings(count, field)
         else:
-            self.skip(count * value_type.n_bytes, f"{field}: {count} elements")
+            self.skip(count * value_type.n_bytes, f"{field}: array of {count}")
         return Entry(key, value_type, True, start, count)
 
     def value_type(self, field: str) -> ValueType:

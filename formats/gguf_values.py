@@ -201,10 +201,12 @@ class Metadata(Mapping[str, MetadataValue]):
     def _array(self, entry: Entry) -> MetadataArray:
         if entry.type is ValueType.STRING:
             return _strings(self._data, entry.offset, entry.count)
-        raw = self._data[entry.offset : entry.offset + entry.count * entry.type.n_bytes]
+        end = entry.offset + entry.count * entry.type.n_bytes
         if entry.type is ValueType.BOOL:
-            return [byte != 0 for byte in raw]
-        values = array(entry.type.code, raw)
+            return [byte != 0 for byte in self._data[entry.offset : end]]
+        values = array(entry.type.code)
+        with memoryview(self._data) as whole, whole[entry.offset : end] as raw:
+            values.frombytes(raw)
         if sys.byteorder == "big":
             values.byteswap()
         return values

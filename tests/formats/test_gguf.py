@@ -73,6 +73,12 @@ def test_arrays_of_text_and_booleans_and_nothing(tmp_path: Path):
         assert dict(f.metadata) == {"s": ["a", "", "ß"], "b": [True, False], "none": [], "after": 7}
 
 
+def test_the_first_elements_of_an_array(tmp_path: Path):
+    with opened(tmp_path, {"s": ["a", "b", "c"], "n": [1, 2]}) as f:
+        assert f.metadata.first("s", 2) == ["a", "b"]
+        assert list(f.metadata.first("n", 5)) == [1, 2]
+
+
 def test_text_that_is_not_utf8_keeps_its_bytes(tmp_path: Path):
     raw = [b"\xff", b"ok", b"a\xe2\x82"]
     with opened(tmp_path, {"tokens": raw, "one": b"\x80x"}) as f:
