@@ -7,10 +7,10 @@ by nvidia-ml-py where that is installed. Every figure says where it comes from.
 from __future__ import annotations
 
 import os
-import platform as system
 import sys
 from dataclasses import dataclass
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 
 from localinfer.errors import UsageError
@@ -56,20 +56,24 @@ def _with_measured_speed(budget: MemoryBudget) -> MemoryBudget:
 def machine_name() -> str:
     """One line that tells machines apart in the ledger: system, processor, cores, memory."""
     memory = _installed_bytes() or 0
-    return f"{sys.platform}-{system.machine()} {processor_name()}, {os.cpu_count()} cores, {memory / GIB:.0f} GiB"
+    return f"{sys.platform}-{_architecture()} {processor_name()}, {os.cpu_count()} cores, {memory / GIB:.0f} GiB"
+
+
+def _architecture() -> str:
+    return os.uname().machine if hasattr(os, "uname") else os.environ.get("PROCESSOR_ARCHITECTURE", "unknown")
 
 
 @cache
 def processor_name() -> str:
     """The processor as it calls itself, or the architecture."""
     if sys.platform == "darwin":
-        return _sysctl("machdep.cpu.brand_string") or system.machine()
+        return _sysctl("machdep.cpu.brand_string") or _architecture()
     try:
         lines = Path("/proc/cpuinfo").read_text("utf-8", "replace").splitlines()
     except OSError:
         lines = []
     names = (line.partition(":")[2].strip() for line in lines if line.startswith(("model name", "Model")))
-    return next(names, "") or system.processor() or system.machine()
+    return next(names, "") or _architecture()
 
 
 # -- memory of the host ------------------------------------------------------------------------------------------------
@@ -255,14 +259,9 @@ def _sysctl(name: str) -> str:
 
 def _mlx_uses_cuda() -> bool:
     """Whether an MLX with CUDA is installed; it is not imported for that."""
-    from importlib.metadata import PackageNotFoundError, version
-
-    for wheel in ("mlx-cuda-13", "mlx-cuda-12", "mlx-cuda"):
-        try:
-            return bool(version(wheel))
-        except PackageNotFoundError:
-            continue
-    return False
+    spec = find_spec("mlx")
+    places = spec.submodule_search_locations if spec else None
+    return any(next(Path(place).parent.glob("mlx_cuda*.dist-info"), None) for place in places or ())
 
 
 def _nvidia_budget(reserve_bytes: int | None) -> MemoryBudget | None:

@@ -13,7 +13,7 @@ from localinfer.kv.spec import PAGE_TOKENS
 from localinfer.planner.plan import PARTS, Plan
 from localinfer.planner.report import layers_json, weights_and_kv_alone
 from localinfer.planner.scenario import best
-from localinfer.units import GB, format_bytes, format_bytes_both
+from localinfer.units import GB, GIB, format_bytes, format_bytes_both
 
 if TYPE_CHECKING:
     from localinfer.cli.fit import Answer
@@ -63,11 +63,12 @@ def print_answer(answer: Answer, layers: bool) -> None:
 
 def _title(plan: Plan) -> Text:
     m, b, a = plan.model, plan.budget, plan.ask
+    here = f" ({b.source})" if b.free_bytes is not None else ""
     requests = f" x {a.requests} requests" if a.requests > 1 else ""
     return Text.assemble(
         (m.name, "bold"),
         f"  {m.arch}, {m.quant}, {m.params / 1e9:.2f} B parameters, {m.file_bytes / GB:.2f} GB file\n",
-        f"on {b.name} ({b.source}), context {a.ctx:,} tokens{requests}, {a.kv_name} KV",
+        f"on {b.name}{here}, context {a.ctx:,} tokens{requests}, {a.kv_name} KV",
     )  # fmt: skip
 
 
@@ -84,7 +85,7 @@ def _bar(plan: Plan, console: Console) -> Text:
         drawn += width
     ceiling = round(budget * scale)
     bar.append(empty * max(0, ceiling - drawn), "dim")
-    over = Text(f"{end} ceiling at {100 * budget / plan.total:.0f} % of the need", "red") if plan.left < 0 else end
+    over = Text(f"{end} ceiling at {100 * budget / plan.total:.1f} % of the need", "red") if plan.left < 0 else end
     return bar + Text(" ") + over if isinstance(over, Text) else bar + Text(over)
 
 
@@ -110,16 +111,16 @@ def _rows(plan: Plan) -> Table:
 def _budget_note(plan: Plan) -> str:
     b = plan.budget
     free = f", {format_bytes(b.free_bytes)} free now" if b.free_bytes is not None else ""
-    return f"{format_bytes_both(b.memory_bytes)}, {format_bytes(b.reserve_bytes)} kept for the system{free}"
+    return f"of {format_bytes(b.memory_bytes)}, {format_bytes(b.reserve_bytes)} kept for the system{free}"
 
 
 def _verdict(plan: Plan) -> Text:
     text, style = VERDICTS[plan.verdict]
     alone = weights_and_kv_alone(plan)
-    after = "" if alone["after_kv"] is None else f", {format_bytes(alone['after_kv'])} after it"
+    after = "" if alone["after_kv"] is None else f", {alone['after_kv'] / GIB:.2f} GiB after it"
     return Text.assemble(
         (text, style), f"; what binds: {BINDS.get(plan.binding, plan.binding)}\n",
-        f"counting file and KV alone: {format_bytes(alone['before_kv'] or 0)} left before KV{after}",
+        f"counting file and KV alone: {(alone['before_kv'] or 0) / GIB:.2f} GiB left before KV{after}",
     )  # fmt: skip
 
 

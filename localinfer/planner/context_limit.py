@@ -5,7 +5,7 @@ Layers of the same shape are one KVGroup, so a question costs a few multiplicati
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from localinfer.kv.spec import PAGE_TOKENS, KVLayer, KVSpec, layer_pages
@@ -25,8 +25,9 @@ class KVGroup:
 
     @property
     def label(self) -> str:
-        kind = self.layer.kind
-        return {"window": f"sliding-window ({self.layer.window})"}.get(kind, kind)
+        """`full layers`, `layers, window 1024`."""
+        window = self.layer.window
+        return f"layers, window {window}" if window else f"{self.layer.kind} layers"
 
     @property
     def n_tokens(self) -> int:
@@ -63,12 +64,14 @@ def kv_bytes_at(groups: Sequence[KVGroup], n_ctx: int, chunk: int) -> int:
     return total
 
 
-def largest_context(groups: Sequence[KVGroup], chunk: int, scores_per_token: int, room: int) -> int:
-    """The most tokens, in whole pages, whose KV and attention scores stay within `room` bytes; 0 where none do."""
+def largest_context(
+    groups: Sequence[KVGroup], chunk: int, beside: Callable[[int], int], room: int, requests: int
+) -> int:
+    """The most tokens, in whole pages, that `requests` caches of them and beside(tokens) fit into `room`; 0: none."""
 
     def fits(n_pages: int) -> bool:
         n_ctx = n_pages * PAGE_TOKENS
-        return kv_bytes_at(groups, n_ctx, chunk) + scores_per_token * n_ctx <= room
+        return requests * kv_bytes_at(groups, n_ctx, chunk) + beside(n_ctx) <= room
 
     low, high = 0, MOST_TOKENS // PAGE_TOKENS  # low fits (or is nothing), high may not
     if fits(high):

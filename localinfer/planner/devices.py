@@ -8,7 +8,6 @@ FP32 (Apple, where both run at one rate); None where the maker publishes none.
 
 from __future__ import annotations
 
-import difflib
 from dataclasses import dataclass
 
 from localinfer.errors import UsageError
@@ -133,6 +132,8 @@ def find_device(name: str) -> Device:
     key = name.strip().lower().replace(" ", "-").replace("_", "-")
     if key in DEVICES:
         return DEVICES[key]
-    near = difflib.get_close_matches(key, DEVICES, n=3, cutoff=0.5) or [d for d in DEVICES if key in d][:3]
+    from difflib import get_close_matches
+
+    near = get_close_matches(key, DEVICES, n=3, cutoff=0.5) or [d for d in DEVICES if key in d][:3]
     hint = f"near: {', '.join(near)}; " if near else ""
     raise UsageError(f"device: no device named {name!r}", f"{hint}`localinfer fit --list-devices` lists all")

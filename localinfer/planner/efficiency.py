@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -88,8 +87,10 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _replace(path: Path, content: dict[str, Any]) -> None:
+    from tempfile import mkstemp  # only who writes pays for this import
+
     make_parent(path)
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=path.name, suffix=".new")
+    handle, name = mkstemp(dir=path.parent, prefix=path.name, suffix=".new")
     try:
         with os.fdopen(handle, "w", encoding="utf-8") as f:
             json.dump(content, f, indent=1, sort_keys=True)

@@ -20,7 +20,7 @@ LEAST_SYSTEM_BYTES = 8 * GIB  # what macOS keeps when its GPU limit is raised, a
 # https://github.com/ggml-org/llama.cpp/blob/master/tools/quantize/README.md
 TYPICAL_BITS = {
     "Q8_0": 8.50, "Q6_K": 6.56, "Q5_K_M": 5.70, "Q4_K_M": 4.89, "IQ4_XS": 4.46, "Q3_K_M": 4.02, "IQ3_M": 3.76,
-    "Q2_K": 3.16, "IQ2_M": 2.93,
+    "Q2_K": 3.16, "IQ2_M": 2.93, "IQ2_XS": 2.59, "IQ2_XXS": 2.38, "IQ1_M": 2.15,
 }  # fmt: skip
 
 
@@ -57,15 +57,16 @@ def _smaller_kv(plan: Plan) -> Iterator[Repair]:
 
 
 def _less_context(plan: Plan) -> Iterator[Repair]:
-    """The largest context for the KV types asked for, and for the smallest where that alone is not enough."""
-    for name in dict.fromkeys((plan.ask.kv_name, "q4_0")):
-        ctx = min(plan.max_ctx.get(name, 0), plan.model.n_ctx_train or plan.ask.ctx)
-        if LEAST_CONTEXT <= ctx < plan.ask.ctx:
+    """The largest context for the KV types asked for, and for smaller types where it is larger."""
+    most = LEAST_CONTEXT - 1
+    for name in dict.fromkeys((plan.ask.kv_name, *(kv_name(k, v) for k, v in KV_CHOICES))):
+        ctx = plan.max_ctx.get(name, 0)
+        if most < ctx < plan.ask.ctx:
+            most = ctx
             k, _, v = name.partition("/")
             other = with_ctx(with_kv(plan, k, v or k), ctx)
             option = f"--ctx {ctx}" + (f" --kv {name}" if name != plan.ask.kv_name else "")
             yield Repair(f"context of {ctx:,} tokens, {name} KV", other.verdict, other.left, option)
-            return
 
 
 def _smaller_quant(plan: Plan) -> Iterator[Repair]:

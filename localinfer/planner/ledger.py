@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import statistics
-import tempfile
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -100,13 +98,17 @@ def read(path: Path | None = None) -> list[Entry]:
 
 
 def learned_runtime_bytes(machine: str, platform: str, path: Path | None = None) -> int | None:
-    """The runtime row as measured here: the median of what peaks had beyond all other terms. None: nothing to go by."""
+    """The runtime row as measured here: the median of what peaks had beyond all other terms (of two, the larger).
+
+    None: nothing to go by.
+    """
     beyond = [
         entry.measured_peak - (entry.predicted_peak - entry.predicted["runtime"])
         for entry in read(path)
         if (entry.machine, entry.platform) == (machine, platform) and entry.measured_peak is not None
     ]
-    return max(0, int(statistics.median(beyond[-LEARN_FROM:]))) if beyond else None
+    newest = sorted(beyond[-LEARN_FROM:])
+    return max(0, newest[len(newest) // 2]) if newest else None
 
 
 def _append(path: Path, line: str) -> None:
@@ -122,8 +124,10 @@ def _append(path: Path, line: str) -> None:
 
 
 def _keep_newest_half(path: Path) -> None:
+    from tempfile import mkstemp  # costs more to import than all else here, and is seldom needed
+
     lines = path.read_bytes().splitlines(keepends=True)
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=path.name)
+    handle, name = mkstemp(dir=path.parent, prefix=path.name)
     with os.fdopen(handle, "wb") as f:
         f.writelines(lines[len(lines) // 2 :])
     os.replace(name, path)

@@ -78,6 +78,7 @@ class Plan:
     ask: Ask
     rows: tuple[Row, ...]
     kv: KVSpec | None
+    scratch: Scratch | None = None
     unknown: str = ""
     max_ctx: Mapping[str, int] = field(default_factory=dict)  # by KV types: the largest context that fits
 
@@ -142,47 +143,42 @@ def make_plan(model: ModelFacts, budget: MemoryBudget, ask: Ask, runtime_bytes: 
     runtime = Row("runtime", "interpreter, libraries", rules.runtime_bytes if runtime_bytes is None else runtime_bytes)
     weights = _weight_rows(model, ask)
     if model.config is None:
-        return Plan(model, budget, ask, (*weights, runtime), None, model.unknown)
+        return Plan(model, budget, ask, (*weights, runtime), None, None, model.unknown)
     spec = KVSpec.from_config(model.config, ask.ctx, ask.kv_k, ask.kv_v, ask.chunk)
     scratch = scratch_for(model, ask.chunk, ask.threads, rules)
     fixed = (
         *weights,
-        *_scratch_rows(model, ask, scratch, rules),
         Row("logits", "logits", (ask.draft + 1) * model.config.n_vocab * 4),
         Row("draft", "drafting index", ask.draft_index_bytes),
         Row("paging_buffers", "weight paging, KV snapshots", ask.paging_buffer_bytes + ask.snapshots_bytes),
         runtime,
     )
-    rows = (*fixed, *_kv_rows(spec, ask, rules))
-    plan = Plan(model, budget, ask, _ordered(rows), spec)
-    left_for_context = budget.budget_bytes - sum(r.n_bytes for r in fixed) + scratch.scores_per_token * ask.ctx
-    return replace(plan, max_ctx=_max_contexts(plan, rules, scratch, left_for_context))
+    plan = _at_context(Plan(model, budget, ask, fixed, spec, scratch), ask)
+    room = budget.budget_bytes - sum(r.n_bytes for r in plan.rows if r.part != "kv" and r.name != ATTENTION)
+    return replace(plan, max_ctx=_max_contexts(plan, rules, scratch, room))
 
 
 def with_kv(plan: Plan, k: str, v: str) -> Plan:
     """The same plan with other KV types."""
-    return _again(plan, replace(plan.ask, kv_k=k, kv_v=v))
+    return _at_context(plan, replace(plan.ask, kv_k=k, kv_v=v))
 
 
 def with_ctx(plan: Plan, ctx: int) -> Plan:
     """The same plan with another context."""
-    return _again(plan, replace(plan.ask, ctx=ctx))
+    return _at_context(plan, replace(plan.ask, ctx=ctx))
 
 
-def _again(plan: Plan, ask: Ask) -> Plan:
-    """Only KV and attention scores depend on context and KV types: the other rows are kept."""
-    assert plan.model.config is not None
+def _at_context(plan: Plan, ask: Ask) -> Plan:
+    """KV and scratch for another context or other KV types; the other rows are kept."""
+    assert plan.model.config is not None and plan.scratch is not None
     rules = RULES[plan.budget.platform]
     spec = KVSpec.from_config(plan.model.config, ask.ctx, ask.kv_k, ask.kv_v, ask.chunk)
-    kept = [
-        replace(r, n_bytes=r.n_bytes // plan.ask.ctx * ask.ctx) if r.name == SCORES else r
-        for r in plan.rows
-        if r.part != "kv"
-    ]
-    return replace(plan, ask=ask, rows=_ordered((*kept, *_kv_rows(spec, ask, rules))), kv=spec)
+    kept = [r for r in plan.rows if r.part not in ("kv", "scratch")]
+    rows = (*kept, *_kv_rows(spec, ask, rules), *_scratch_rows(plan.model, ask, plan.scratch, rules))
+    return replace(plan, ask=ask, rows=_ordered(rows), kv=spec)
 
 
-SCORES = "attention scores"
+ATTENTION = "attention"
 
 
 def _weight_rows(model: ModelFacts, ask: Ask) -> tuple[Row, ...]:
@@ -198,8 +194,7 @@ def _scratch_rows(model: ModelFacts, ask: Ask, scratch: Scratch, rules: Platform
         Row("scratch", f"activations of {ask.chunk} tokens", scratch.activations),
         Row("scratch", "prepared activations", scratch.prepared),
         Row("scratch", "chosen experts", scratch.experts),
-        Row("scratch", "thread scratch", scratch.threads),
-        Row("scratch", SCORES, scratch.scores_per_token * ask.ctx, "not fused at this head size"),
+        Row("scratch", ATTENTION, scratch.attention(ask.ctx)),
         Row(
             "scratch", "decoded weights", model.params * rules.decoded_value_bytes, "this backend decodes all matrices"
         ),
@@ -215,7 +210,7 @@ def _kv_rows(spec: KVSpec, ask: Ask, rules: PlatformRules) -> tuple[Row, ...]:
         if not group.ring:
             shared_pages = min(ask.shared_prefix // group.page_tokens, group.n_pages)
             n_bytes -= (ask.requests - 1) * shared_pages * group.page_bytes
-        rows.append(Row("kv", f"KV of {group.count} {group.label} layers", n_bytes, f"{group.n_tokens} tokens"))
+        rows.append(Row("kv", f"{group.count} {group.label}", n_bytes, f"{group.n_tokens} tokens"))
     return tuple(rows)
 
 
@@ -230,7 +225,7 @@ def _max_contexts(plan: Plan, rules: PlatformRules, scratch: Scratch, room: int)
     for k, v in dict.fromkeys((*KV_CHOICES, (ask.kv_k, ask.kv_v))):
         spec = KVSpec.from_config(plan.model.config, ask.ctx, k, v, ask.chunk)
         groups = group_layers(spec, rules.rings)
-        sizes[kv_name(k, v)] = largest_context(groups, ask.chunk, scratch.scores_per_token, room // ask.requests)
+        sizes[kv_name(k, v)] = largest_context(groups, ask.chunk, scratch.attention, room, ask.requests)
     return sizes
 
 

@@ -17,7 +17,6 @@ class PlatformRules:
     fuses_attention: bool
     unfused_head_sizes: tuple[int, ...]  # fused attention gives up on these with more than 8 queries
     score_bytes: int  # of one attention score that is written out
-    thread_bytes: int  # scratch a thread
     runtime_bytes: int  # interpreter, libraries, tokenizer: what a process holds before the model's own buffers
     rings: bool  # sliding-window layers hold a ring; False: the whole context
 
@@ -31,7 +30,6 @@ RULES: dict[str, PlatformRules] = {
         fuses_attention=True,
         unfused_head_sizes=(),
         score_bytes=4,
-        thread_bytes=MIB,
         runtime_bytes=110 * MIB,
         rings=True,
     ),
@@ -44,7 +42,6 @@ RULES: dict[str, PlatformRules] = {
         fuses_attention=True,
         unfused_head_sizes=(192, 256),
         score_bytes=2,
-        thread_bytes=0,
         runtime_bytes=400 * MIB,
         rings=True,
     ),
@@ -56,7 +53,6 @@ RULES: dict[str, PlatformRules] = {
         fuses_attention=True,
         unfused_head_sizes=(),
         score_bytes=2,
-        thread_bytes=0,
         runtime_bytes=700 * MIB,
         rings=True,
     ),
@@ -68,7 +64,6 @@ RULES: dict[str, PlatformRules] = {
         fuses_attention=False,
         unfused_head_sizes=(),
         score_bytes=4,
-        thread_bytes=0,
         runtime_bytes=250 * MIB,
         rings=False,
     ),

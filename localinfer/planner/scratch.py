@@ -1,7 +1,7 @@
 """Memory that a forward pass needs beside weights and KV: activations, prepared activations, attention scores.
 
-The activations are exact: the decoder's operations are recorded for a whole chunk (models/program.py) and laid out as
-the cpu backend lays them out. What a GPU library allocates lazily is bounded by the same layout.
+The decoder's operations are recorded for a whole chunk and laid out (models/program.py), as the cpu backend does: the
+activations are exact for the recorded operations, and a bound where a backend fuses some of them.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from localinfer.models.config import AttentionConfig, MoEConfig
 from localinfer.models.decoder import Decoder
 from localinfer.models.program import Program
+from localinfer.planner.attention_scratch import attention_bytes
 from localinfer.planner.platforms import PlatformRules
 
 if TYPE_CHECKING:
@@ -23,16 +24,20 @@ FLOAT_TYPES = ("F32", "F16", "BF16", "NVFP4")  # multiplied with float32 activat
 
 @dataclass(frozen=True)
 class Scratch:
-    """Bytes by part; `scores_per_token` is what one more token of context adds to the attention scores."""
+    """Bytes by part. Only attention's part depends on the context."""
 
     activations: int
     prepared: int
     experts: int
+    chunk: int
     threads: int
-    scores_per_token: int
+    attentions: tuple[AttentionConfig, ...]  # the distinct ones
+    rules: PlatformRules
 
-    def total(self, n_ctx: int) -> int:
-        return self.activations + self.prepared + self.experts + self.threads + self.scores_per_token * n_ctx
+    def attention(self, n_ctx: int) -> int:
+        """Of the layer that needs most: layers run one after the other in the same room."""
+        sizes = (attention_bytes(a, n_ctx, self.chunk, self.threads, self.rules) for a in self.attentions)
+        return max(sizes, default=0)
 
 
 def scratch_for(model: ModelFacts, chunk: int, threads: int, rules: PlatformRules) -> Scratch:
@@ -43,8 +48,10 @@ def scratch_for(model: ModelFacts, chunk: int, threads: int, rules: PlatformRule
         activations=program.layout() + _angle_tables(program),
         prepared=max(_prepared(program), default=0) if rules.prepares_activations else 0,
         experts=max((_gathered(moe, chunk, n_embd) for moe, n_embd in _experts(program)), default=0),
-        threads=threads * rules.thread_bytes,
-        scores_per_token=max((_score_bytes(a, chunk, rules) for a in _attentions(program)), default=0),
+        chunk=chunk,
+        threads=threads,
+        attentions=tuple(dict.fromkeys(_attentions(program))),
+        rules=rules,
     )
 
 
@@ -78,11 +85,3 @@ def _attentions(program: Program) -> Iterator[AttentionConfig]:
     for i in program.instructions:
         if i.op == "attention":
             yield i.params["attn"]
-
-
-def _score_bytes(attention: AttentionConfig, chunk: int, rules: PlatformRules) -> int:
-    """Scores that are written out, for one position of context: a row a head and query token. 0 where fused."""
-    fused = rules.fuses_attention and not attention.softcap and not attention.alibi_max_bias
-    if fused and attention.d_k not in rules.unfused_head_sizes:
-        return 0
-    return attention.n_heads * chunk * rules.score_bytes
