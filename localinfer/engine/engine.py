@@ -206,7 +206,7 @@ class Engine:
         yield from generation.run()
         assert generation.reason is not None
         if self._memory:
-            self._memory.write(self.conversation.kv.n_bytes, self._model.scratch_bytes)
+            self._memory.write(self.conversation.kv.n_bytes, self._model.scratch_bytes, self.conversation.length)
         stats = self._stats(generation)
         yield TurnDone(turn_id, generation.reason, answer.text, tuple(generation.tokens), stats)
 

@@ -97,7 +97,7 @@ class MemoryRecord:
         self._anonymous = max(self._anonymous, now.anonymous)
         self._file = max(self._file, now.file)
 
-    def write(self, kv_bytes: int, scratch_bytes: int) -> None:
+    def write(self, kv_bytes: int, scratch_bytes: int, context_used: int) -> None:
         """Predicted against measured, once. The ledger only informs: a full disk does not fail the turn."""
         self.sample()
         if self._written:
@@ -111,4 +111,4 @@ class MemoryRecord:
             file_peak=self._file,
         )
         with suppress(OSError):
-            record(self._plan, measured, machine_name(), datetime.now().isoformat(timespec="seconds"))
+            record(self._plan, measured, machine_name(), datetime.now().isoformat(timespec="seconds"), context_used)

@@ -14,9 +14,12 @@ from pathlib import Path
 from typing import Any
 
 from localinfer.paths import ledger_file, make_parent
+from localinfer.planner.context_limit import group_layers, kv_bytes_at
 from localinfer.planner.plan import Plan
+from localinfer.planner.platforms import RULES
 
 MAX_BYTES = 512 * 1024
+MOST_LEARNED = 4
 LEARN_FROM = 8  # newest entries of a machine and platform that the runtime row is learned from
 TOLERANCE = 0.05  # of the peak
 TOLERANCE_BYTES = 40 * 2**20
@@ -45,13 +48,16 @@ class Entry:
     quant: str
     ctx: int
     kv_types: str
-    predicted: Mapping[str, int]  # the plan's parts, `total`, and `anonymous` (all but mapped weights)
+    context_used: int  # tokens in the cache when it was measured: pages that were never written take no memory
+    predicted: Mapping[str, int]  # the plan's parts, `total`, `anonymous` (all but mapped weights), `kv_unused`
     measured: Measured
 
     @property
     def predicted_peak(self) -> int:
-        """Of what the process allocates itself (on a GPU: of all)."""
-        return self.predicted["anonymous" if self.measured.anonymous_peak is not None else "total"]
+        """Of what the process allocates itself (on a GPU: of all), at the context that was used."""
+        if self.measured.anonymous_peak is None:
+            return self.predicted["total"]
+        return self.predicted["anonymous"] - self.predicted["kv_unused"]
 
     @property
     def measured_peak(self) -> int | None:
@@ -71,8 +77,11 @@ class Entry:
         return abs(self.error_bytes) <= max(TOLERANCE_BYTES, TOLERANCE * self.measured_peak)
 
 
-def record(plan: Plan, measured: Measured, machine: str, when: str, path: Path | None = None) -> Entry:
+def record(
+    plan: Plan, measured: Measured, machine: str, when: str, context_used: int, path: Path | None = None
+) -> Entry:
     """Append what became of a plan. `when` is an ISO date and time. OSError where the file cannot be written."""
+    unused = plan.parts["kv"] - kv_bytes_used(plan, context_used)
     entry = Entry(
         when=when,
         machine=machine,
@@ -81,7 +90,8 @@ def record(plan: Plan, measured: Measured, machine: str, when: str, path: Path |
         quant=plan.model.quant,
         ctx=plan.ask.ctx,
         kv_types=plan.ask.kv_name,
-        predicted={**plan.parts, "total": plan.total, "anonymous": plan.anonymous_bytes},
+        context_used=context_used,
+        predicted={**plan.parts, "total": plan.total, "anonymous": plan.anonymous_bytes, "kv_unused": unused},
         measured=measured,
     )
     _append(path or ledger_file(), json.dumps(asdict(entry), separators=(",", ":")))
@@ -100,7 +110,8 @@ def read(path: Path | None = None) -> list[Entry]:
 def learned_runtime_bytes(machine: str, platform: str, path: Path | None = None) -> int | None:
     """The runtime row as measured here: the median of what peaks had beyond all other terms (of two, the larger).
 
-    None: nothing to go by.
+    None: nothing to go by. Never more than MOST_LEARNED times the platform's guess: a process that holds more has
+    other things in it than a model.
     """
     beyond = [
         entry.measured_peak - (entry.predicted_peak - entry.predicted["runtime"])
@@ -108,7 +119,16 @@ def learned_runtime_bytes(machine: str, platform: str, path: Path | None = None)
         if (entry.machine, entry.platform) == (machine, platform) and entry.measured_peak is not None
     ]
     newest = sorted(beyond[-LEARN_FROM:])
-    return max(0, newest[len(newest) // 2]) if newest else None
+    most = MOST_LEARNED * RULES[platform].runtime_bytes
+    return min(most, max(0, newest[len(newest) // 2])) if newest else None
+
+
+def kv_bytes_used(plan: Plan, n_tokens: int) -> int:
+    """Bytes of the plan's KV pages that n_tokens of context have written."""
+    if plan.kv is None:
+        return 0
+    groups = group_layers(plan.kv, RULES[plan.budget.platform].rings)
+    return min(plan.parts["kv"], plan.ask.requests * kv_bytes_at(groups, min(n_tokens, plan.ask.ctx), plan.ask.chunk))
 
 
 def _append(path: Path, line: str) -> None:
@@ -137,7 +157,7 @@ def _parse(line: str) -> Entry | None:
     try:
         fields: dict[str, Any] = json.loads(line)
         entry = Entry(**{**fields, "measured": Measured(**fields["measured"])})
-        sound = all(isinstance(entry.predicted[key], int) for key in ("runtime", "total", "anonymous"))
+        sound = all(isinstance(entry.predicted[key], int) for key in ("runtime", "total", "anonymous", "kv_unused"))
         return entry if sound and all(v is None or isinstance(v, int) for v in fields["measured"].values()) else None
     except (ValueError, TypeError, KeyError, AttributeError):
         return None
