@@ -16,9 +16,10 @@
 #include "attention.h"
 #include "cpu.h"
 #include "linear.h"
+#include "measure.h"
 #include "threads.h"
 
-#define LI_ABI 1
+#define LI_ABI 2
 
 /* A float32 matrix whose row count is known when the tape runs: T rows, or only the last R of them. */
 typedef struct {
@@ -41,22 +42,30 @@ enum {
     LI_OP_GLU,
     LI_OP_UNARY,
     LI_OP_BINARY,
-    LI_OP_MOE
+    LI_OP_MOE,
+    LI_OP_EMBED_POSITIONS,
+    LI_OP_HEAD_COPY,
+    LI_OP_HEAD_LINEAR,
+    LI_OP_CONV,
+    LI_OP_SCAN,
+    LI_OP_DELTA,
+    LI_N_OPS
 };
 
 enum { LI_NORM_NONE = 0, LI_NORM_RMS, LI_NORM_LAYER };
-enum { LI_ACT_NONE = 0, LI_ACT_SILU, LI_ACT_GELU, LI_ACT_RELU2, LI_ACT_SWIGLU_OAI, LI_ACT_GELU_ERF, LI_ACT_RELU };
-enum { LI_UNARY_ACTIVATE = 1, LI_UNARY_SCALE, LI_UNARY_SOFTCAP };
+enum { LI_ACT_NONE = 0, LI_ACT_SILU, LI_ACT_GELU, LI_ACT_RELU2, LI_ACT_SWIGLU_OAI, LI_ACT_SIGMOID, LI_ACT_RELU };
+enum { LI_UNARY_ACTIVATE = 1, LI_UNARY_SCALE, LI_UNARY_SOFTCAP, LI_UNARY_POSITION_SCALE };
 enum { LI_BINARY_ADD = 1, LI_BINARY_MUL };
 enum { LI_ROPE_INTERLEAVED = 0, LI_ROPE_HALF = 1 };
 enum { LI_GATING_SOFTMAX = 0, LI_GATING_SIGMOID, LI_GATING_SOFTMAX_AFTER_TOPK };
 
-/* Normalization over each group of `group` values. w, b: `group` values or NULL. */
+/* Normalization over each group of `group` values. w, b: `group` values or NULL; `step` is 0 where all groups of a row
+ * share them, else `group`: one set for each. */
 typedef struct {
     int32_t kind;
     int32_t group;
     float eps;
-    int32_t reserved;
+    int32_t step;
     const float *w, *b;
 } li_norm;
 
@@ -142,25 +151,80 @@ typedef struct {
     int32_t kind;
     int32_t act;
     float factor; /* of LI_UNARY_SCALE; the cap of LI_UNARY_SOFTCAP */
-    int32_t reserved;
+    int32_t every; /* LI_UNARY_POSITION_SCALE: times 1 + factor * log(1 + floor((position + 1) / every)) */
 } li_unary_args;
 
+/* b may be one column: then it counts for every value of a row. */
 typedef struct {
     li_view a, b, out;
     int32_t kind;
     int32_t reserved;
 } li_binary_args;
 
+/* out (T, E): rows start .. start+T-1 of the table. */
+typedef struct {
+    li_matrix table;
+    li_view out;
+} li_embed_positions_args;
+
+/* Values [x_first, x_first + n) of every head of x go to [out_first, ...) of every head of out. */
+typedef struct {
+    li_view x, out;
+    int32_t n_heads;
+    int32_t x_head, out_head; /* values from one head to the next; x_head 0: one head of x serves all */
+    int32_t x_first, out_first;
+    int32_t n;
+} li_head_copy_args;
+
+/* out[t][h] = W[h] x[t][h]: w is head 0's matrix, head h's starts n_out * row_bytes * h later. */
+typedef struct {
+    li_view x, out;
+    li_matrix w;
+    int32_t n_heads;
+    int32_t reserved;
+} li_head_linear_args;
+
+/* Taps over time, each channel for itself: out[t][c] = sum_k taps[k][c] * x[t - K + 1 + k][c] (+ bias[c]). The K-1
+ * rows before x are the first (K-1) * C floats of the layer's state; the last K-1 rows are left there. */
+typedef struct {
+    li_view x, out;
+    const float *taps; /* (K, C) */
+    const float *bias; /* (C) or NULL */
+    int32_t n_taps;    /* K */
+    int32_t layer;
+} li_conv_args;
+
+/* A recurrent memory S (H, P, N), float32, in the layer's state from `state_offset` floats on. Head h reads group
+ * h / (H / G), or h % G where `tiled`, of b, c (scan) or q, k (delta).
+ * scan: step = softplus(dt + dt_bias); S = S * exp(step * a) + (step * x) b^T; y = S c (+ d * x).
+ *       x (T, H, P), dt (T, H), b and c (T, G, N); a (H, a_values), a_values 1 or N.
+ * delta: q, k (T, G, N) divided by their length, q by sqrt(N) too; v (T, H, P); alpha, beta (T, H).
+ *       S = S * exp(softplus(alpha + dt_bias) * a); S += sigmoid(beta) * (v - S k) k^T; y = S q. */
+typedef struct {
+    li_view x, dt, b, c; /* delta: v, alpha, k, q */
+    li_view beta;        /* delta only */
+    li_view out;         /* (T, H, P) */
+    const float *a, *dt_bias, *d; /* (H, a_values), (H), (H) or NULL */
+    int32_t n_heads, d_head, d_state, n_groups;
+    int32_t tiled, a_values;
+    int32_t layer;
+    float eps;
+    int64_t state_offset;
+} li_scan_args;
+
 /* Experts of x (T, E) by router logits (T, n_experts); matrices of expert e start at blocks + e * n_out * row_bytes. */
 typedef struct {
     li_view x, logits, out;
     li_matrix gate, up, down; /* gate.blocks NULL: act(up) alone; n_out and n_in of one expert */
     const float *selection_bias; /* (n_experts), added for choosing only; or NULL */
+    const float *gate_bias, *up_bias, *down_bias; /* (n_experts, n_out) or NULL */
     int32_t n_experts, n_used;
     int32_t gating, normalize;
     int32_t n_groups, n_groups_used;
     int32_t act;
     float scale;
+    int32_t weigh_input; /* the weight multiplies an expert's input, not its output */
+    int32_t reserved;
 } li_moe_args;
 
 typedef struct {
@@ -176,6 +240,7 @@ typedef struct {
     int32_t n_rows;      /* R: 0 .. T */
     int64_t start;       /* position of ids[0] */
     const li_kv_layer *kv; /* one per layer */
+    float *const *state; /* one per layer: recurrent memory, or NULL */
     void *attention_scratch; /* see attention.h: enough for every layer, T and start + T */
     float *output;       /* (R, V) */
 } li_run_args;
@@ -189,10 +254,10 @@ li_tape *li_tape_create(const li_instruction *instructions, int32_t n, int64_t a
 void li_tape_destroy(li_tape *tape);
 /* Bytes that belong to the tape: arena, prepared activations, scratch of all threads. */
 int64_t li_tape_bytes(const li_tape *tape);
-/* 0; -1 when n_tokens or n_rows are out of range, -2 when a token id is. */
+/* 0; -1 when n_tokens or n_rows are out of range, -2 when a token id is, -3 when a learned position is. */
 int li_tape_run(li_tape *tape, li_pool *pool, const li_run_args *run);
 
-/* Time spent, by operation: when on, li_tape_run adds nanoseconds and calls per LI_OP_* (arrays of 16). */
+/* Time spent, by operation: when on, li_tape_run adds nanoseconds and calls per LI_OP_* (arrays of LI_N_OPS). */
 void li_trace(int on);
 void li_trace_read(int64_t *ns, int64_t *calls);
 

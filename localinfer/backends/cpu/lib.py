@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable
-from ctypes import POINTER, c_char_p, c_int, c_int32, c_int64, c_void_p
+from ctypes import POINTER, c_char_p, c_double, c_int, c_int32, c_int64, c_void_p
 from functools import cache
 from importlib.machinery import EXTENSION_SUFFIXES
 from importlib.util import find_spec
@@ -35,6 +35,8 @@ _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "li_tape_destroy": (None, [c_void_p]),
     "li_tape_bytes": (c_int64, [c_void_p]),
     "li_tape_run": (c_int, [c_void_p, c_void_p, POINTER(structs.RunArgs)]),
+    "li_measure_read_bandwidth": (c_double, [c_void_p, c_void_p, c_int64, c_double]),
+    "li_measure_fma": (c_double, [c_void_p, c_double]),
     "li_trace": (None, [c_int]),
     "li_trace_read": (None, [POINTER(c_int64), POINTER(c_int64)]),
 }
