@@ -8,8 +8,7 @@ Letters: T tokens, E model width, H query heads, G key/value heads, D head size,
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
@@ -17,6 +16,7 @@ if TYPE_CHECKING:
 
 RopeStyle = Literal["interleaved", "half"]
 LayerKind = Literal["full", "window", "chunked", "mla", "state", "none"]
+Mixer = Literal["attention", "mla", "mamba", "mamba2", "shortconv", "delta"]
 Gating = Literal["softmax", "sigmoid", "softmax_after_topk"]
 Activation = Literal["silu", "gelu", "relu", "relu2", "sigmoid", "swiglu_oai"]
 
@@ -61,20 +61,60 @@ class AttentionConfig:
     alibi_max_bias: float = 0.0
     temperature_every: int = 0  # llama4: queries grow by a factor with each so many positions; 0: off
     temperature_scale: float = 0.0
+    v_in_k: bool = False  # a value is the first d_v numbers of its key and is not stored again (MLA)
+
+
+@dataclass(frozen=True)
+class MLAConfig:
+    """Multi-head latent attention (DeepSeek V2, arXiv 2405.04434): keys and values share one compressed row."""
+
+    kv_rank: int  # width of the compressed row
+    n_rope: int  # rotated values that follow it, shared by all heads
+    d_k: int  # a head's key once expanded, rotated part included
+    d_v: int
+    absorbed: bool  # attends over the compressed rows; otherwise keys and values are expanded and stored
+
+
+@dataclass(frozen=True)
+class StateConfig:
+    """Fixed-size memory of a recurrent mixer: the last inputs of its convolution, and what its scan keeps."""
+
+    conv_kernel: int  # taps; conv_kernel - 1 rows are remembered
+    conv_channels: int
+    n_heads: int = 0
+    d_head: int = 0  # rows of a head's scan state: values of x
+    d_state: int = 0  # columns of a head's scan state
+    n_groups: int = 1  # heads share b and c (mamba), or queries and keys (delta), in so many groups
+    tiled_groups: bool = False  # head h belongs to group h % n_groups instead of h // (n_heads / n_groups)
+
+    @property
+    def conv_values(self) -> int:
+        return (self.conv_kernel - 1) * self.conv_channels
+
+    @property
+    def scan_values(self) -> int:
+        return self.n_heads * self.d_head * self.d_state
 
 
 @dataclass(frozen=True)
 class LayerConfig:
-    """One layer: what it keeps per token (kind), how it attends, how it is fed forward."""
+    """One layer: which mixers see other tokens (their outputs add up; none in a pure feed-forward layer), what it
+    keeps per token (kind), how it is fed forward (n_ff 0 and no moe: not at all)."""
 
     kind: LayerKind
+    mixers: tuple[Mixer, ...]
     attention: AttentionConfig | None
     rope: RopeConfig | None
     n_ff: int
     activation: Activation = "silu"
     moe: MoEConfig | None = None
-    state_values: int = 0  # f32 values of fixed-size recurrent state (conv + scan), per sequence
-    extra: Mapping[str, float] = field(default_factory=dict)  # numbers only one family knows
+    mla: MLAConfig | None = None
+    state: StateConfig | None = None
+
+    @property
+    def state_values(self) -> int:
+        """float32 values of recurrent state of one sequence."""
+        return self.state.conv_values + self.state.scan_values if self.state else 0
 
 
 @dataclass(frozen=True)

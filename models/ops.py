@@ -1,8 +1,8 @@
 """The few operations that model code may use. A backend implements them; decoder.py is written over them.
 
-Arrays are whatever the backend works with. They know `+`, `*` (by a number, by the same shape, by one column), `.shape`,
-`.reshape(*shape)`, row slices `x[a:b]` and column slices `x[:, a:b]`. Activations are 2-D `(T, n)` unless said
-otherwise, float32 in meaning (a GPU backend may hold float16). Weights are opaque to model code: GGUF matrices
+Arrays are whatever the backend works with. They know `+`, `*` (by a number, by the same shape, by one column),
+`.shape`, `.reshape(*shape)`, row slices `x[a:b]` and column slices `x[:, a:b]`. Activations are 2-D `(T, n)` unless
+said otherwise, float32 in meaning (a GPU backend may hold float16). Weights are opaque to model code: GGUF matrices
 `(out, in)` in raw blocks, or vectors. The reference for each operation is localinfer/backends/reference/ops.py.
 
 Recorded (models/program.py), the same calls become a Program that a backend runs at once.
@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from localinfer.models.config import Activation, AttentionConfig, MoEConfig, RopeConfig
+from localinfer.models.config import Activation, AttentionConfig, MoEConfig, RopeConfig, StateConfig
 
 Array = Any
 Weight = Any
@@ -32,6 +32,15 @@ class MoEWeights:
     gate_bias: Weight | None = None
     up_bias: Weight | None = None
     down_bias: Weight | None = None
+
+
+@dataclass(frozen=True)
+class ScanWeights:
+    """a is (H,), (H, 1) or (H, N), already negative; dt_bias and d are (H,) or (H, 1)."""
+
+    a: Weight
+    dt_bias: Weight
+    d: Weight | None = None
 
 
 class Ops(Protocol):
@@ -60,11 +69,19 @@ class Ops(Protocol):
         """x (T, ...) of position p times 1 + scale * log(1 + floor((p + 1) / every)) (llama4's long contexts)."""
 
     def attention(
-        self, q: Array, k: Array, v: Array, kv: Any, layer: int, attn: AttentionConfig, sinks: Weight | None = None
+        self,
+        q: Array,
+        k: Array,
+        v: Array | None,
+        kv: Any,
+        layer: int,
+        attn: AttentionConfig,
+        sinks: Weight | None = None,
     ) -> Array:
         """Append k (T, G, Dk) and v (T, G, Dv) to kv's layer, then attend causally: q (T, H, Dk) -> (T, H*Dv).
 
-        Query head h reads key/value head h // (H / G). `sinks` (H,) are extra logits without a value.
+        Query head h reads key/value head h // (H / G). With attn.v_in_k, v is None: the first Dv numbers of a key
+        are its value. `sinks` (H,) are extra logits without a value.
         """
 
     def glu(self, gate: Array, up: Array, act: Activation) -> Array:
@@ -75,6 +92,48 @@ class Ops(Protocol):
 
     def softcap(self, x: Array, cap: float) -> Array:
         """cap * tanh(x / cap)."""
+
+    def head_slice(self, x: Array, first: int, end: int) -> Array:
+        """x (T, H, n) -> (T, H, end - first): a part of every head."""
+
+    def head_concat(self, a: Array, b: Array) -> Array:
+        """a (T, H, m), b (T, H or 1, n) -> (T, H, m + n)."""
+
+    def head_linear(self, x: Array, w: Weight) -> Array:
+        """x (T, H, in), w (H, out, in): every head through its own matrix -> (T, H, out)."""
+
+    def causal_conv(self, x: Array, w: Weight, bias: Weight | None, kv: Any, layer: int, state: StateConfig) -> Array:
+        """Each channel with its own taps over time: x (T, C), w (C, K) -> (T, C), the newest tap last.
+
+        The K-1 rows before x come from kv's layer, and the last K-1 rows go there.
+        """
+
+    def scan(
+        self, x: Array, dt: Array, b: Array, c: Array, w: ScanWeights, kv: Any, layer: int, s: StateConfig
+    ) -> Array:
+        """Selective state space (Mamba): x (T, H, P), dt (T, H), b and c (T, G, N) -> (T, H, P).
+
+        With step = softplus(dt + dt_bias): S = S * exp(step * a) + step * x b^T; y = S c + d * x. S (H, P, N) in kv.
+        """
+
+    def delta_rule(
+        self,
+        q: Array,
+        k: Array,
+        v: Array,
+        alpha: Array,
+        beta: Array,
+        w: ScanWeights,
+        kv: Any,
+        layer: int,
+        s: StateConfig,
+        eps: float,
+    ) -> Array:
+        """Gated delta rule (arXiv 2412.06464): q and k (T, G, N), v (T, H, P), alpha and beta (T, H) -> (T, H, P).
+
+        q and k are divided by sqrt(|.|^2 + eps), q also by sqrt(N). Then S = S * exp(softplus(alpha + dt_bias) * a);
+        S = S + sigmoid(beta) * (v - S k) k^T; y = S q. S (H, P, N) in kv.
+        """
 
     def moe(self, x: Array, w: MoEWeights, moe: MoEConfig, act: Activation) -> Array:
         """Route each row of x (T, E) to its experts and sum their weighted outputs: (T, E)."""

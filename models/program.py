@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from math import prod
 from typing import Any
 
-from localinfer.models.config import Activation, AttentionConfig, MoEConfig, RopeConfig
-from localinfer.models.ops import MoEWeights
+from localinfer.models.config import Activation, AttentionConfig, MoEConfig, RopeConfig, StateConfig
+from localinfer.models.ops import MoEWeights, ScanWeights
 
 ALIGN = 64  # bytes; a cache line, so that two threads' rows never share one
 
@@ -171,10 +171,11 @@ class Recorder:
         return self.program.emit("position_scale", x.shape, (x,), every=every, scale=scale)
 
     def attention(
-        self, q: Value, k: Value, v: Value, kv: Any, layer: int, attn: AttentionConfig, sinks: Any | None = None
+        self, q: Value, k: Value, v: Value | None, kv: Any, layer: int, attn: AttentionConfig, sinks: Any | None = None
     ) -> Value:
         shape = (q.shape[0], attn.n_heads * attn.d_v)
-        return self.program.emit("attention", shape, (q, k, v), (sinks,), layer=layer, attn=attn)
+        inputs = (q, k) if v is None else (q, k, v)
+        return self.program.emit("attention", shape, inputs, (sinks,), layer=layer, attn=attn)
 
     def glu(self, gate: Value, up: Value, act: Activation) -> Value:
         return self.program.emit("glu", gate.shape, (gate, up), act=act)
@@ -184,6 +185,29 @@ class Recorder:
 
     def softcap(self, x: Value, cap: float) -> Value:
         return self.program.emit("softcap", x.shape, (x,), cap=cap)
+
+    def head_slice(self, x: Value, first: int, end: int) -> Value:
+        return self.program.emit("head_slice", (*x.shape[:2], end - first), (x,), first=first, end=end)
+
+    def head_concat(self, a: Value, b: Value) -> Value:
+        return self.program.emit("head_concat", (*a.shape[:2], a.shape[2] + b.shape[2]), (a, b))
+
+    def head_linear(self, x: Value, w: Any) -> Value:
+        return self.program.emit("head_linear", (*x.shape[:2], w.shape[1]), (x,), (w,))
+
+    def causal_conv(self, x: Value, w: Any, bias: Any | None, kv: Any, layer: int, state: StateConfig) -> Value:
+        return self.program.emit("causal_conv", x.shape, (x,), (w, bias), layer=layer, state=state)
+
+    def scan(
+        self, x: Value, dt: Value, b: Value, c: Value, w: ScanWeights, kv: Any, layer: int, s: StateConfig
+    ) -> Value:
+        return self.program.emit("scan", x.shape, (x, dt, b, c), (w,), layer=layer, state=s)
+
+    def delta_rule(
+        self, q: Value, k: Value, v: Value, alpha: Value, beta: Value, w: ScanWeights, kv: Any, layer: int,
+        s: StateConfig, eps: float,
+    ) -> Value:  # fmt: skip
+        return self.program.emit("delta_rule", v.shape, (q, k, v, alpha, beta), (w,), layer=layer, state=s, eps=eps)
 
     def moe(self, x: Value, w: MoEWeights, moe: MoEConfig, act: Activation) -> Value:
         return self.program.emit("moe", x.shape, (x,), (w,), moe=moe, act=act)

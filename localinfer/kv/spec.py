@@ -60,11 +60,13 @@ class KVLayer:
     n_pages: int
     window: int = 0
     state_bytes: int = 0
+    v_in_k: bool = False  # values are part of the keys and take no room (MLA)
 
     @property
     def token_bytes(self) -> int:
         """Bytes one token takes in this layer, K and V together."""
-        return self.n_kv_heads * (kv_row_bytes(self.k_type, self.d_k) + kv_row_bytes(self.v_type, self.d_v))
+        v_bytes = 0 if self.v_in_k else kv_row_bytes(self.v_type, self.d_v)
+        return self.n_kv_heads * (kv_row_bytes(self.k_type, self.d_k) + v_bytes)
 
     @property
     def n_tokens(self) -> int:
@@ -107,7 +109,7 @@ def _layer(layer: LayerConfig, n_ctx: int, k_type: str, v_type: str, chunk: int)
     return KVLayer(
         layer.kind, attn.n_kv_heads, attn.d_k, attn.d_v,
         _usable(k_type, attn.d_k), _usable(v_type, attn.d_v), layer_pages(n_ctx, attn.window, chunk),
-        attn.window, state_bytes,
+        attn.window, state_bytes, attn.v_in_k,
     )  # fmt: skip
 
 

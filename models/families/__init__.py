@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from localinfer.errors import UnsupportedModel
 from localinfer.models.families.base import Architecture
+from localinfer.models.families.deepseek import DeepSeek2
 from localinfer.models.families.gemma import Gemma, Gemma2, Gemma3
 from localinfer.models.families.glm import GLM4, GLM4MoE
 from localinfer.models.families.gpt import GPT2, Falcon, GPTNeoX, Nemotron, StableLM, StarCoder2
@@ -31,6 +32,16 @@ from localinfer.models.families.llama import (
 )
 from localinfer.models.families.phi import Phi2, Phi3
 from localinfer.models.families.qwen import Qwen, Qwen2MoE
+from localinfer.models.families.recurrent import (
+    LFM2,
+    FalconH1,
+    GraniteHybrid,
+    Mamba,
+    Mamba2,
+    NemotronH,
+    Qwen3Next,
+    Qwen35,
+)
 
 if TYPE_CHECKING:
     from localinfer.formats.gguf import GGUFFile
@@ -40,11 +51,13 @@ ARCHITECTURES: dict[str, Architecture] = {
     "chatglm": GLM4(),
     "cohere2": Cohere2(),
     "command-r": Cohere(),
+    "deepseek2": DeepSeek2(),
     "ernie4_5": Llama(),
     "ernie4_5-moe": Llama(),
     "exaone": Architecture(),
     "exaone4": Exaone4(),
     "falcon": Falcon(),
+    "falcon-h1": FalconH1(),
     "gemma": Gemma(),
     "gemma2": Gemma2(),
     "gemma3": Gemma3(),
@@ -54,22 +67,32 @@ ARCHITECTURES: dict[str, Architecture] = {
     "gpt2": GPT2(),
     "gptneox": GPTNeoX(),
     "granite": Granite(),
+    "granitehybrid": GraniteHybrid(),
     "granitemoe": Granite(),
     "hunyuan-dense": HunYuan(),
     "hunyuan-moe": HunYuan(),
     "internlm2": Llama(),
+    "lfm2": LFM2(),
+    "lfm2moe": LFM2(),
     "llama": Llama(),
     "llama4": Llama4(),
+    "mamba": Mamba(),
+    "mamba2": Mamba2(),
     "minicpm": MiniCPM(),
     "nemotron": Nemotron(),
+    "nemotron_h": NemotronH(),
+    "nemotron_h_moe": NemotronH(),
     "olmo2": Olmo2(),
     "olmoe": OlmoE(),
     "phi2": Phi2(),
     "phi3": Phi3(),
     "qwen2": Qwen(),
     "qwen2moe": Qwen2MoE(),
+    "qwen35": Qwen35(),
+    "qwen35moe": Qwen35(),
     "qwen3": Qwen(),
     "qwen3moe": Qwen(),
+    "qwen3next": Qwen3Next(),
     "seed_oss": SeedOSS(),
     "smollm3": SmolLM3(),
     "stablelm": StableLM(),

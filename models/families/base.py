@@ -86,6 +86,7 @@ class Architecture:
         attention = self.attention(keys, i, n_layers)
         return LayerConfig(
             kind=_kind(attention),
+            mixers=("attention",),
             attention=attention,
             rope=self.rope(keys, i, attention, n_ctx),
             n_ff=keys.per_layer("feed_forward_length", n_layers, 0)[i],
@@ -95,11 +96,11 @@ class Architecture:
 
     def attention(self, keys: ArchKeys, i: int, n_layers: int) -> AttentionConfig:
         n_heads = keys.per_layer("attention.head_count", n_layers, at_least=1)[i]
-        n_kv_heads = keys.per_layer("attention.head_count_kv", n_layers, n_heads, at_least=1)[i]
+        n_kv_heads = keys.per_layer("attention.head_count_kv", n_layers, n_heads)[i]
         width = max(1, keys.count("embedding_length") // n_heads)
         d_k = keys.count("attention.key_length", width, at_most=1 << 16)
         d_v = keys.count("attention.value_length", width, at_most=1 << 16)
-        if n_heads % n_kv_heads:
+        if n_kv_heads < 1 or n_heads % n_kv_heads:
             raise keys.error("attention.head_count_kv", f"a divisor of the {n_heads} query heads", n_kv_heads)
         return AttentionConfig(
             n_heads, n_kv_heads, d_k, d_v,

@@ -23,28 +23,46 @@ class MLXKV:
         self.length = 0
         n_tokens = -(-spec.n_ctx // PAGE_TOKENS) * PAGE_TOKENS
         self._k = [_zeros(layer.n_kv_heads, n_tokens, layer.d_k, layer.k_type) for layer in spec.layers]
-        self._v = [_zeros(layer.n_kv_heads, n_tokens, layer.d_v, layer.v_type) for layer in spec.layers]
+        self._v = [
+            _zeros(0 if layer.v_in_k else layer.n_kv_heads, n_tokens, layer.d_v, layer.v_type) for layer in spec.layers
+        ]
+        self._states: dict[tuple[int, str], mx.array] = {}
 
     @property
     def n_bytes(self) -> int:
-        return sum(a.nbytes for a in (*self._k, *self._v))
+        return sum(a.nbytes for a in self.arrays())
 
-    def append(self, layer: int, k: mx.array, v: mx.array) -> tuple[mx.array, mx.array]:
-        """Store (T, G, D) at `length`; returns all keys and values as (1, G, S, D) in the activations' type."""
-        end = self.length + k.shape[0]
-        for store, new in ((self._k[layer], k), (self._v[layer], v)):
-            store[:, :, self.length : end] = new.transpose(1, 0, 2)[None].astype(store.dtype)
-        return (
-            self._k[layer][:, :, :end].astype(k.dtype),
-            self._v[layer][:, :, :end].astype(v.dtype),
-        )
+    def append(self, layer: int, k: mx.array, v: mx.array | None) -> tuple[mx.array, mx.array]:
+        """Store (T, G, D) at `length`; returns all keys and values as (1, G, S, D) in the activations' type.
+
+        Where v is None, values are the first d_v numbers of the keys.
+        """
+        keys = self._stored(self._k[layer], k)
+        if v is None:
+            return keys, keys[..., : self.spec.layers[layer].d_v]
+        return keys, self._stored(self._v[layer], v)
+
+    def _stored(self, store: mx.array, new: mx.array) -> mx.array:
+        end = self.length + new.shape[0]
+        store[:, :, self.length : end] = new.transpose(1, 0, 2)[None].astype(store.dtype)
+        return store[:, :, :end].astype(new.dtype)
+
+    def state(self, layer: int, part: str, shape: tuple[int, ...]) -> mx.array:
+        """Recurrent state of a layer ('conv' or 'scan'), zeros at first."""
+        return self._states.get((layer, part), mx.zeros(shape))
+
+    def set_state(self, layer: int, part: str, value: mx.array) -> None:
+        self._states[layer, part] = value
 
     def arrays(self) -> list[mx.array]:
         """All buffers, to be evaluated together after a chunk."""
-        return [*self._k, *self._v]
+        return [*self._k, *self._v, *self._states.values()]
 
     def truncate(self, length: int) -> int:
-        self.length = min(self.length, length)
+        """A recurrent state cannot be cut back: with one, all is forgotten."""
+        if length < self.length:
+            self.length = 0 if self._states else length
+            self._states.clear()
         return self.length
 
 

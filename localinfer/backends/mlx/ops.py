@@ -15,9 +15,9 @@ import numpy as np
 
 from localinfer.backends.mlx.kv import MLXKV
 from localinfer.backends.mlx.weights import MLXWeight
-from localinfer.backends.reference.ops import alibi_slopes, position_factors, route
-from localinfer.models.config import Activation, AttentionConfig, MoEConfig, RopeConfig
-from localinfer.models.ops import MoEWeights
+from localinfer.backends.reference.ops import alibi_slopes, position_factors, route, state_groups
+from localinfer.models.config import Activation, AttentionConfig, MoEConfig, RopeConfig, StateConfig
+from localinfer.models.ops import MoEWeights, ScanWeights
 
 
 class MLXOps:
@@ -61,7 +61,7 @@ class MLXOps:
         self,
         q: mx.array,
         k: mx.array,
-        v: mx.array,
+        v: mx.array | None,
         kv: MLXKV,
         layer: int,
         attn: AttentionConfig,
@@ -91,6 +91,76 @@ class MLXOps:
 
     def softcap(self, x: mx.array, cap: float) -> mx.array:
         return cap * mx.tanh(x / cap)
+
+    def head_slice(self, x: mx.array, first: int, end: int) -> mx.array:
+        return x[..., first:end]
+
+    def head_concat(self, a: mx.array, b: mx.array) -> mx.array:
+        return mx.concatenate([a, mx.broadcast_to(b, (*a.shape[:2], b.shape[2]))], axis=-1)
+
+    def head_linear(self, x: mx.array, w: MLXWeight) -> mx.array:
+        return (x.transpose(1, 0, 2) @ w.dense.swapaxes(-1, -2)).transpose(1, 0, 2)
+
+    def causal_conv(
+        self, x: mx.array, w: MLXWeight, bias: MLXWeight | None, kv: MLXKV, layer: int, state: StateConfig
+    ) -> mx.array:
+        n = x.shape[0]
+        past = kv.state(layer, "conv", (state.conv_kernel - 1, state.conv_channels))
+        rows = mx.concatenate([past, x])
+        kv.set_state(layer, "conv", rows[n:])
+        y = sum(rows[k : k + n] * w.dense[:, k] for k in range(state.conv_kernel))
+        return y if bias is None else y + bias.dense
+
+    def scan(
+        self,
+        x: mx.array,
+        dt: mx.array,
+        b: mx.array,
+        c: mx.array,
+        w: ScanWeights,
+        kv: MLXKV,
+        layer: int,
+        s: StateConfig,
+    ) -> mx.array:
+        memory = kv.state(layer, "scan", (s.n_heads, s.d_head, s.d_state))
+        step = _softplus(dt + w.dt_bias.dense.reshape(-1))
+        decay = mx.exp(step[:, :, None] * w.a.dense.reshape(s.n_heads, -1))
+        group = mx.array(state_groups(s))
+        b, c = b[:, group], c[:, group]  # (T, H, N)
+        rows = []
+        for t in range(x.shape[0]):
+            memory = memory * decay[t][:, None, :] + (step[t][:, None] * x[t])[:, :, None] * b[t][:, None, :]
+            rows.append((memory * c[t][:, None, :]).sum(axis=-1))
+        kv.set_state(layer, "scan", memory)
+        y = mx.stack(rows)
+        return y if w.d is None else y + x * w.d.dense.reshape(-1, 1)
+
+    def delta_rule(
+        self,
+        q: mx.array,
+        k: mx.array,
+        v: mx.array,
+        alpha: mx.array,
+        beta: mx.array,
+        w: ScanWeights,
+        kv: MLXKV,
+        layer: int,
+        s: StateConfig,
+        eps: float,
+    ) -> mx.array:
+        memory = kv.state(layer, "scan", (s.n_heads, s.d_head, s.d_state))
+        group = mx.array(state_groups(s))
+        q, k = _unit(q, eps)[:, group] * s.d_state**-0.5, _unit(k, eps)[:, group]
+        decay = mx.exp(_softplus(alpha + w.dt_bias.dense.reshape(-1)) * w.a.dense.reshape(-1))
+        rate = mx.sigmoid(beta)
+        rows = []
+        for t in range(v.shape[0]):
+            memory = memory * decay[t][:, None, None]
+            error = v[t] - (memory * k[t][:, None, :]).sum(axis=-1)
+            memory = memory + (rate[t][:, None] * error)[:, :, None] * k[t][:, None, :]
+            rows.append((memory * q[t][:, None, :]).sum(axis=-1))
+        kv.set_state(layer, "scan", memory)
+        return mx.stack(rows)
 
     def moe(self, x: mx.array, w: MoEWeights, moe: MoEConfig, act: Activation) -> mx.array:
         chosen, weights = _route(self.linear(x, w.router, w.router_bias), moe, w.choice_bias)
@@ -156,6 +226,14 @@ def _unfused_attention(
         column = mx.broadcast_to(sinks.reshape(1, -1, 1, 1), (*scores.shape[:3], 1))
         return mx.softmax(mx.concatenate([column, scores], axis=-1), axis=-1, precise=True)[..., 1:] @ values
     return mx.softmax(scores, axis=-1, precise=True) @ values
+
+
+def _softplus(x: mx.array) -> mx.array:
+    return mx.logaddexp(x, mx.array(0.0))
+
+
+def _unit(x: mx.array, eps: float) -> mx.array:
+    return x * mx.rsqrt((x * x).sum(axis=-1, keepdims=True) + eps)
 
 
 def _gelu(x: mx.array) -> mx.array:

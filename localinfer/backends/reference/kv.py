@@ -18,20 +18,30 @@ class ReferenceKV:
         self.length = 0
         self._k: list[np.ndarray | None] = [None] * len(spec.layers)
         self._v: list[np.ndarray | None] = [None] * len(spec.layers)
+        self._states: dict[tuple[int, str], np.ndarray] = {}
 
     @property
     def n_bytes(self) -> int:
-        return sum(a.nbytes for a in (*self._k, *self._v) if a is not None)
+        return sum(a.nbytes for a in (*self._k, *self._v, *self._states.values()) if a is not None)
 
-    def append(self, layer: int, k: np.ndarray, v: np.ndarray) -> tuple[np.ndarray, np.ndarray, int]:
-        """Store (T, G, D) at `length`; returns all keys and values, and the position of the first (always 0 here)."""
+    def append(self, layer: int, k: np.ndarray, v: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
+        """Store (T, G, D) at `length`; returns all keys and values, which are part of the keys where v is None."""
         spec = self.spec.layers[layer]
-        self._k[layer] = _extend(self._k[layer], _stored(k, spec.k_type), self.length)
-        self._v[layer] = _extend(self._v[layer], _stored(v, spec.v_type), self.length)
-        return self._k[layer], self._v[layer], 0
+        keys = self._k[layer] = _extend(self._k[layer], _stored(k, spec.k_type), self.length)
+        if v is None:
+            return keys, keys[..., : spec.d_v]
+        values = self._v[layer] = _extend(self._v[layer], _stored(v, spec.v_type), self.length)
+        return keys, values
+
+    def state(self, layer: int, part: str, shape: tuple[int, ...]) -> np.ndarray:
+        """Recurrent state of a layer ('conv' or 'scan'), zeros at first; the caller updates it in place."""
+        return self._states.setdefault((layer, part), np.zeros(shape, np.float32))
 
     def truncate(self, length: int) -> int:
-        self.length = min(self.length, length)
+        """A recurrent state cannot be cut back: with one, all is forgotten."""
+        if length < self.length:
+            self.length = 0 if self._states else length
+            self._states.clear()
         return self.length
 
 

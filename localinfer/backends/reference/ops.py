@@ -15,8 +15,8 @@ import numpy as np
 from localinfer.backends.reference.kv import ReferenceKV
 from localinfer.formats.dequant import dequantize, dequantize_rows
 from localinfer.formats.ggml_types import GGMLType
-from localinfer.models.config import Activation, AttentionConfig, MoEConfig, RopeConfig
-from localinfer.models.ops import MoEWeights
+from localinfer.models.config import Activation, AttentionConfig, MoEConfig, RopeConfig, StateConfig
+from localinfer.models.ops import MoEWeights, ScanWeights
 
 F32 = np.float32
 SMALLEST_SUM = F32(2**-14)  # the smallest normal float16, llama.cpp's guard against dividing by zero
@@ -86,20 +86,20 @@ class ReferenceOps:
         self,
         q: np.ndarray,
         k: np.ndarray,
-        v: np.ndarray,
+        v: np.ndarray | None,
         kv: ReferenceKV,
         layer: int,
         attn: AttentionConfig,
         sinks: ReferenceWeight | None = None,
     ) -> np.ndarray:
         start, n = kv.length, q.shape[0]
-        keys, values, first = kv.append(layer, k, v)  # (S, G, D) from position `first`
+        keys, values = kv.append(layer, k, v)  # (S, G, D)
         group = attn.n_heads // attn.n_kv_heads
         query = q.reshape(n, attn.n_kv_heads, group, attn.d_k)
         scores = np.einsum("tgrd,sgd->grts", query, keys, optimize=True) * F32(attn.scale)
         if attn.softcap:
             scores = self.softcap(scores, attn.softcap)
-        t, s = np.arange(start, start + n)[:, None], np.arange(first, start + n)[None, :]
+        t, s = np.arange(start, start + n)[:, None], np.arange(start + n)[None, :]
         if attn.alibi_max_bias:
             slopes = alibi_slopes(attn.n_heads, attn.alibi_max_bias).reshape(attn.n_kv_heads, group, 1, 1)
             scores = scores + slopes * (s - t).astype(F32)
@@ -119,6 +119,79 @@ class ReferenceOps:
 
     def softcap(self, x: np.ndarray, cap: float) -> np.ndarray:
         return F32(cap) * np.tanh(x / F32(cap))
+
+    def head_slice(self, x: np.ndarray, first: int, end: int) -> np.ndarray:
+        return np.ascontiguousarray(x[..., first:end])
+
+    def head_concat(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        return np.concatenate([a, np.broadcast_to(b, (*a.shape[:2], b.shape[2]))], axis=-1)
+
+    def head_linear(self, x: np.ndarray, w: ReferenceWeight) -> np.ndarray:
+        return np.einsum("thi,hoi->tho", x, w.decoded(), optimize=True)
+
+    def causal_conv(
+        self,
+        x: np.ndarray,
+        w: ReferenceWeight,
+        bias: ReferenceWeight | None,
+        kv: ReferenceKV,
+        layer: int,
+        state: StateConfig,
+    ) -> np.ndarray:
+        taps, n = w.vector, x.shape[0]  # (C, K)
+        past = kv.state(layer, "conv", (state.conv_kernel - 1, state.conv_channels))
+        rows = np.concatenate([past, x])
+        past[:] = rows[n:]
+        y = sum(rows[k : k + n] * taps[:, k] for k in range(state.conv_kernel))
+        return y if bias is None else y + bias.vector
+
+    def scan(
+        self,
+        x: np.ndarray,
+        dt: np.ndarray,
+        b: np.ndarray,
+        c: np.ndarray,
+        w: ScanWeights,
+        kv: ReferenceKV,
+        layer: int,
+        s: StateConfig,
+    ) -> np.ndarray:
+        memory = kv.state(layer, "scan", (s.n_heads, s.d_head, s.d_state))
+        step = _softplus(dt + w.dt_bias.vector.reshape(-1))  # (T, H)
+        decay = np.exp(step[:, :, None] * w.a.vector.reshape(s.n_heads, -1))  # (T, H, 1 or N)
+        group = state_groups(s)
+        y = np.empty_like(x)
+        for t in range(x.shape[0]):
+            memory *= decay[t][:, None, :]
+            memory += (step[t][:, None] * x[t])[:, :, None] * b[t][group][:, None, :]
+            y[t] = np.einsum("hpn,hn->hp", memory, c[t][group])
+        return y if w.d is None else y + x * w.d.vector.reshape(-1, 1)
+
+    def delta_rule(
+        self,
+        q: np.ndarray,
+        k: np.ndarray,
+        v: np.ndarray,
+        alpha: np.ndarray,
+        beta: np.ndarray,
+        w: ScanWeights,
+        kv: ReferenceKV,
+        layer: int,
+        s: StateConfig,
+        eps: float,
+    ) -> np.ndarray:
+        memory = kv.state(layer, "scan", (s.n_heads, s.d_head, s.d_state))
+        group = state_groups(s)
+        q, k = _unit(q, eps)[:, group] * F32(s.d_state**-0.5), _unit(k, eps)[:, group]  # (T, H, N)
+        decay = np.exp(_softplus(alpha + w.dt_bias.vector.reshape(-1)) * w.a.vector.reshape(-1))
+        rate = _sigmoid(beta)
+        y = np.empty_like(v)
+        for t in range(v.shape[0]):
+            memory *= decay[t][:, None, None]
+            error = v[t] - np.einsum("hpn,hn->hp", memory, k[t])
+            memory += (rate[t][:, None] * error)[:, :, None] * k[t][:, None, :]
+            y[t] = np.einsum("hpn,hn->hp", memory, q[t])
+        return y
 
     def moe(self, x: np.ndarray, w: MoEWeights, moe: MoEConfig, act: Activation) -> np.ndarray:
         logits = self.linear(x, w.router, w.router_bias)
@@ -212,8 +285,23 @@ def _softmax(x: np.ndarray, sinks: np.ndarray | None = None) -> np.ndarray:
     return e / (total if sinks is None else total + np.exp(sinks - top))
 
 
+def state_groups(s: StateConfig) -> np.ndarray:
+    """(H,) the group of each head."""
+    heads = np.arange(s.n_heads)
+    return heads % s.n_groups if s.tiled_groups else heads // (s.n_heads // s.n_groups)
+
+
+def _unit(x: np.ndarray, eps: float) -> np.ndarray:
+    return x / np.sqrt(np.sum(x * x, axis=-1, keepdims=True) + F32(eps))
+
+
+def _softplus(x: np.ndarray) -> np.ndarray:
+    return np.logaddexp(x, 0).astype(F32)
+
+
 def _sigmoid(x: np.ndarray) -> np.ndarray:
-    return (F32(1) / (F32(1) + np.exp(-x))).astype(F32)
+    e = np.exp(-np.abs(x))  # never overflows
+    return (np.where(x >= 0, F32(1), e) / (F32(1) + e)).astype(F32)
 
 
 def _gelu(x: np.ndarray) -> np.ndarray:
