@@ -142,11 +142,11 @@ FOREIGN: dict[str, tuple[bytes, str]] = {
 
 def refusal(path: Path) -> LocalinferError:
     """The error that opening ends in; checks what holds for every one of them."""
-    start = time.perf_counter()
+    start = time.process_time()
     with pytest.raises(LocalinferError) as caught:
         GGUFFile.open(path)
     error = caught.value
-    assert time.perf_counter() - start < 1
+    assert time.process_time() - start < 1
     assert path.name in error.message
     assert (error.message + error.hint).isprintable(), "one line, no control characters"
     return error
@@ -285,19 +285,19 @@ from localinfer.errors import FormatError
 from localinfer.formats.gguf import GGUFFile
 resource.setrlimit(resource.RLIMIT_DATA, (200 * 2**20,) * 2)
 n_opened = n_refused = 0
-start = time.perf_counter()
+start = time.process_time()
 for path in sys.argv[1:]:
     try:
         GGUFFile.open(path).close()
         n_opened += 1
     except FormatError:
         n_refused += 1
-print(n_opened, n_refused, time.perf_counter() - start)
+print(n_opened, n_refused, time.process_time() - start)
 """
 
 
 def open_in_200_mb(*paths: Path) -> tuple[int, int, float]:
-    """How many opened, how many were refused, seconds; in a process that may not allocate more than 200 MB."""
+    """How many opened, how many were refused, seconds of CPU time; in a process that may not allocate more than 200 MB."""
     command = [sys.executable, "-c", OPEN_ALL, *map(str, paths)]
     result = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
     n_opened, n_refused, seconds = result.stdout.split()
@@ -316,7 +316,7 @@ def test_the_largest_header_we_allow_takes_bounded_time_and_memory(tmp_path: Pat
         out.truncate(w.padded(len(head), 32) + 32 * 2**16)
     n_opened, _, seconds = open_in_200_mb(path)
     assert n_opened == 1
-    assert seconds < 5  # about 1 s on an idle machine
+    assert seconds < 5  # about 1 s on an idle core
 
 
 def test_refusing_takes_little_memory(tmp_path: Path):
@@ -329,6 +329,6 @@ def test_refusing_takes_little_memory(tmp_path: Path):
 @pytest.mark.parametrize("seed", [1, 2])
 def test_mutated_files_open_or_are_refused(tmp_path: Path, seed: int):
     """A smaller run of gguf_mutations, which says what counts as a finding."""
-    counts, longest = run(2000, seed, tmp_path / "mutated-00001-of-00002.gguf")
-    assert counts["FormatError"] > 1000 and counts["opened"] > 200 and counts["UnsupportedModel"] > 5
+    counts, longest = run(1500, seed, tmp_path / "mutated-00001-of-00002.gguf")
+    assert counts["FormatError"] > 800 and counts["opened"] > 150 and counts["UnsupportedModel"] > 5
     assert longest < 1

@@ -52,9 +52,9 @@ def test_bf16_keeps_nan_and_infinity_and_rounds_to_even():
 
 
 @given(arrays(np.float32, (3, 64), elements=st.floats(-1e4, 1e4, width=32)), st.sampled_from(BLOCK_TYPES))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_what_comes_back_is_within_a_step(x: np.ndarray, kind: GGMLType):
-    """Half a step; a whole one at the end of the range that Q4_0 and Q5_0 lack. Half-float scales add 2^-11."""
+    """Half a step; a whole one at the end of the range that Q4_0 and Q5_0 lack. Half-float scales add 2^-11, and 2^-25 a step."""
     back = dequantize(quantize(x, kind), kind, x.shape).reshape(-1, 32)
     blocks = x.reshape(-1, 32)
     size = np.abs(blocks).max(axis=1)
@@ -66,7 +66,7 @@ def test_what_comes_back_is_within_a_step(x: np.ndarray, kind: GGMLType):
         GGMLType.Q5_1: spread / 31 / 2,
         GGMLType.Q8_0: size / 127 / 2,
     }[kind]
-    allowed = step * 1.001 + (size + spread) * 2.0**-10 + 32 * 2.0**-25
+    allowed = step * 1.001 + (size + spread) * 2.0**-10 + 128 * 2.0**-25
     assert (np.abs(back - blocks).max(axis=1) <= allowed).all()
 
 
