@@ -297,7 +297,7 @@ print(n_opened, n_refused, time.process_time() - start)
 
 
 def open_in_200_mb(*paths: Path) -> tuple[int, int, float]:
-    """How many opened, how many were refused, seconds of CPU time; in a process that may not allocate more than 200 MB."""
+    """How many opened, how many were refused, seconds of CPU time; in a process that may allocate 200 MB."""
     command = [sys.executable, "-c", OPEN_ALL, *map(str, paths)]
     result = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
     n_opened, n_refused, seconds = result.stdout.split()
