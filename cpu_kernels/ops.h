@@ -24,6 +24,12 @@ typedef struct {
     void (*mul)(const float *a, const float *b, int64_t n, float *out);
     /* out += factor * x */
     void (*add_scaled)(const float *x, float factor, int64_t n, float *out);
+    /* out += a * b, elementwise */
+    void (*add_product)(const float *a, const float *b, int64_t n, float *out);
+    /* sum of a * b: eight lanes, then one order */
+    float (*dot)(const float *a, const float *b, int64_t n);
+    /* s = s * decay + x * b, elementwise; returns sum of s * c */
+    float (*scan)(float *s, const float *decay, float x, const float *b, const float *c, int64_t n);
     /* Rotate pairs in place: halves (i, i + n_pairs) or neighbours (2i, 2i+1); cos and sin hold n_pairs values. */
     void (*rotate_half)(float *x, const float *cos, const float *sin, int64_t n_pairs);
     void (*rotate_interleaved)(float *x, const float *cos, const float *sin, int64_t n_pairs);

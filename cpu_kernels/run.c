@@ -11,10 +11,12 @@ int li_abi(void) { return LI_ABI; }
 
 void li_normalize(const li_ops *ops, const li_norm *norm, const float *x, int64_t n, float *out) {
     for (int64_t i = 0; i < n; i += norm->group) {
+        const int64_t at = norm->step ? i : 0;
+        const float *w = norm->w ? norm->w + at : NULL, *b = norm->b ? norm->b + at : NULL;
         if (norm->kind == LI_NORM_RMS)
-            ops->rms_norm(x + i, norm->w, norm->eps, norm->group, out + i);
+            ops->rms_norm(x + i, w, norm->eps, norm->group, out + i);
         else
-            ops->layer_norm(x + i, norm->w, norm->b, norm->eps, norm->group, out + i);
+            ops->layer_norm(x + i, w, b, norm->eps, norm->group, out + i);
     }
 }
 
@@ -29,6 +31,12 @@ static void embed_rows(const li_run *r, const li_embed_args *a, int64_t first, i
         li_dequantize_row(a->table.type, a->table.blocks + ids[t] * a->table.row_bytes, a->table.n_in, y);
         if (a->scale != 1.0f) r->ops->scale(y, a->scale, a->out.n, y);
     }
+}
+
+static void embed_position_rows(const li_run *r, const li_embed_positions_args *a, int64_t first, int64_t end) {
+    for (int64_t t = first; t < end; t++)
+        li_dequantize_row(a->table.type, a->table.blocks + li_position(r, &a->out, t) * a->table.row_bytes,
+                          a->table.n_in, li_at(r, &a->out) + t * a->out.ld);
 }
 
 static void norm_rows(const li_run *r, const li_norm_args *a, int64_t first, int64_t end) {
@@ -84,6 +92,11 @@ static void glu_rows(const li_run *r, const li_glu_args *a, int64_t first, int64
                     li_at(r, &a->out) + t * a->out.ld);
 }
 
+static float position_factor(const li_run *r, const li_unary_args *a, int64_t t) {
+    const double steps = floor(((double)li_position(r, &a->out, t) + 1.0) / a->every);
+    return (float)(log(steps + 1.0) * (double)a->factor + 1.0);
+}
+
 static void unary_rows(const li_run *r, const li_unary_args *a, int64_t first, int64_t end) {
     for (int64_t t = first; t < end; t++) {
         const float *x = li_at(r, &a->x) + t * a->x.ld;
@@ -91,6 +104,7 @@ static void unary_rows(const li_run *r, const li_unary_args *a, int64_t first, i
         if (a->kind == LI_UNARY_ACTIVATE) r->ops->activate(a->act, x, a->out.n, out);
         if (a->kind == LI_UNARY_SCALE) r->ops->scale(x, a->factor, a->out.n, out);
         if (a->kind == LI_UNARY_SOFTCAP) r->ops->softcap(x, a->factor, a->out.n, out);
+        if (a->kind == LI_UNARY_POSITION_SCALE) r->ops->scale(x, position_factor(r, a, t), a->out.n, out);
     }
 }
 
@@ -98,7 +112,9 @@ static void binary_rows(const li_run *r, const li_binary_args *a, int64_t first,
     for (int64_t t = first; t < end; t++) {
         const float *x = li_at(r, &a->a) + t * a->a.ld, *y = li_at(r, &a->b) + t * a->b.ld;
         float *out = li_at(r, &a->out) + t * a->out.ld;
-        if (a->kind == LI_BINARY_ADD)
+        if (a->b.n == 1 && a->a.n > 1)
+            r->ops->scale(x, y[0], a->out.n, out);
+        else if (a->kind == LI_BINARY_ADD)
             r->ops->add(x, y, a->out.n, out);
         else
             r->ops->mul(x, y, a->out.n, out);
@@ -159,12 +175,20 @@ static const li_view *rows_of(const li_instruction *i) {
         case LI_OP_ROPE: return &((const li_rope_args *)i->args)->out;
         case LI_OP_GLU: return &((const li_glu_args *)i->args)->out;
         case LI_OP_UNARY: return &((const li_unary_args *)i->args)->out;
+        case LI_OP_EMBED_POSITIONS: return &((const li_embed_positions_args *)i->args)->out;
+        case LI_OP_HEAD_COPY: return &((const li_head_copy_args *)i->args)->out;
         default: return &((const li_binary_args *)i->args)->out;
     }
 }
 
 static int32_t steps_of(int32_t op) {
-    return op == LI_OP_MOE ? LI_MAX_STEPS : op == LI_OP_ATTENTION ? 3 : op == LI_OP_LINEAR ? 2 : 1;
+    switch (op) {
+        case LI_OP_MOE: return LI_MOE_STEPS;
+        case LI_OP_ATTENTION: return 3;
+        case LI_OP_LINEAR:
+        case LI_OP_HEAD_LINEAR: return 2;
+        default: return 1;
+    }
 }
 
 static int64_t n_items(const void *context, int32_t phase) {
@@ -175,6 +199,10 @@ static int64_t n_items(const void *context, int32_t phase) {
         case LI_OP_LINEAR: return li_linear_items(r, p->instruction, p->step);
         case LI_OP_ATTENTION: return attention_items(r, i->args, p->step);
         case LI_OP_MOE: return li_moe_items(r, i->args, p->step);
+        case LI_OP_HEAD_LINEAR: return li_head_linear_items(r, i->args, p->step);
+        case LI_OP_CONV: return li_conv_items(r, i->args);
+        case LI_OP_SCAN:
+        case LI_OP_DELTA: return li_scan_items(r, i->args);
         default: return li_blocks(r, li_rows(r, rows_of(i)));
     }
 }
@@ -184,6 +212,8 @@ static void run_rows(const li_run *r, const li_instruction *i, int64_t item) {
     li_block(r, li_rows(r, rows_of(i)), item, &first, &end);
     switch (i->op) {
         case LI_OP_EMBED: embed_rows(r, i->args, first, end); break;
+        case LI_OP_EMBED_POSITIONS: embed_position_rows(r, i->args, first, end); break;
+        case LI_OP_HEAD_COPY: li_head_copy_rows(r, i->args, first, end); break;
         case LI_OP_NORM: norm_rows(r, i->args, first, end); break;
         case LI_OP_ROPE_TABLE: rope_table_rows(r, i->args, first, end); break;
         case LI_OP_ROPE: rope_rows(r, i->args, first, end); break;
@@ -201,6 +231,10 @@ static void run_item(void *context, int32_t phase, int64_t item, int32_t thread)
         case LI_OP_LINEAR: li_linear_item(r, p->instruction, p->step, item, thread); break;
         case LI_OP_ATTENTION: attention_item(r, i->args, p->step, item, thread); break;
         case LI_OP_MOE: li_moe_item(r, i->args, p->step, item, thread); break;
+        case LI_OP_HEAD_LINEAR: li_head_linear_item(r, i->args, p->step, item, thread); break;
+        case LI_OP_CONV: li_conv_item(r, i->args, item); break;
+        case LI_OP_SCAN: li_scan_item(r, i->args, item, thread); break;
+        case LI_OP_DELTA: li_delta_item(r, i->args, item, thread); break;
         default: run_rows(r, i, item); break;
     }
 }
@@ -208,7 +242,7 @@ static void run_item(void *context, int32_t phase, int64_t item, int32_t thread)
 /* ---- tracing: each instruction as a job of its own, timed ---- */
 
 static atomic_int trace_on;
-static int64_t trace_ns[16], trace_calls[16];
+static int64_t trace_ns[LI_N_OPS], trace_calls[LI_N_OPS];
 
 void li_trace(int on) {
     trace_on = on;
@@ -241,6 +275,15 @@ static void run_traced(li_run *r, li_pool *pool) {
 
 /* ---- the tape ---- */
 
+static int valid_positions(const li_tape *tape, const li_run_args *args) {
+    for (int32_t i = 0; i < tape->n_instructions; i++) {
+        if (tape->instructions[i].op != LI_OP_EMBED_POSITIONS) continue;
+        const li_embed_positions_args *a = tape->instructions[i].args;
+        if (args->start + args->n_tokens > a->table.n_out) return 0;
+    }
+    return 1;
+}
+
 static int valid_ids(const li_tape *tape, const li_run_args *args) {
     for (int32_t i = 0; i < tape->n_instructions; i++) {
         if (tape->instructions[i].op != LI_OP_EMBED) continue;
@@ -256,6 +299,7 @@ int li_tape_run(li_tape *tape, li_pool *pool, const li_run_args *args) {
     if (args->n_rows < 0 || args->n_rows > args->n_tokens) return -1;
     if (li_pool_threads(pool) > tape->n_threads) return -1;
     if (!valid_ids(tape, args)) return -2;
+    if (!valid_positions(tape, args)) return -3;
     int32_t prepared[LI_MAX_THREADS * 16]; /* a cache line apart */
     for (int32_t i = 0; i < tape->n_threads; i++) prepared[i * 16] = -1;
     li_run r = {.tape = tape, .args = args, .ops = li_ops_best(), .prepared = prepared};
@@ -314,6 +358,8 @@ static int allocate_room(li_tape *tape) {
             if (li_linear_cut(tape, i)) return -1;
         }
         if (in->op == LI_OP_MOE) li_moe_room(tape, in->args);
+        if (in->op == LI_OP_HEAD_LINEAR) li_head_linear_room(tape, in->args);
+        if (in->op == LI_OP_SCAN || in->op == LI_OP_DELTA) li_scan_room(tape, in->args);
     }
     tape->arena_bytes = li_round_up(tape->arena_bytes, 64) + 64;
     tape->shared_bytes = li_round_up(tape->shared_bytes, 64) + 64;

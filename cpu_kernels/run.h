@@ -1,4 +1,4 @@
-/* Inside of the tape: shared by run.c, run_linear.c, run_moe.c. Not part of the ABI. */
+/* Inside of the tape: shared by run*.c. Not part of the ABI. */
 #ifndef LI_RUN_H
 #define LI_RUN_H
 
@@ -11,7 +11,7 @@
  * cache until their epilogue. */
 #define LI_FEW_TOKENS 16
 #define LI_BATCH_ROWS 64
-#define LI_MAX_STEPS 7
+#define LI_MOE_STEPS 7
 
 /* Rows [row0, row1) of one output: an item of a linear instruction. */
 typedef struct {
@@ -75,6 +75,11 @@ static inline float *li_at(const li_run *r, const li_view *v) {
     return (float *)(base + v->offset) + first * v->ld;
 }
 
+/* The position in the conversation of row t of the view. */
+static inline int64_t li_position(const li_run *r, const li_view *v, int64_t t) {
+    return r->args->start + r->args->n_tokens - li_rows(r, v) + t;
+}
+
 /* n rows are handed out in blocks; these give the number of blocks and the rows of one. */
 static inline int64_t li_block_rows(const li_run *r, int64_t n) {
     int64_t per = n / (4 * r->tape->n_threads);
@@ -92,6 +97,10 @@ static inline void li_block(const li_run *r, int64_t n, int64_t item, int64_t *f
 
 static inline int64_t li_round_up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
 
+static inline void li_at_least(int64_t *room, int64_t bytes) {
+    if (*room < bytes) *room = bytes;
+}
+
 void li_normalize(const li_ops *ops, const li_norm *norm, const float *x, int64_t n, float *out);
 
 int64_t li_linear_items(const li_run *r, int32_t instruction, int32_t step);
@@ -104,5 +113,17 @@ int li_linear_cut(li_tape *tape, int32_t instruction);
 int64_t li_moe_items(const li_run *r, const li_moe_args *a, int32_t step);
 void li_moe_item(const li_run *r, const li_moe_args *a, int32_t step, int64_t item, int32_t thread);
 void li_moe_room(li_tape *tape, const li_moe_args *a);
+
+void li_head_copy_rows(const li_run *r, const li_head_copy_args *a, int64_t first, int64_t end);
+int64_t li_head_linear_items(const li_run *r, const li_head_linear_args *a, int32_t step);
+void li_head_linear_item(const li_run *r, const li_head_linear_args *a, int32_t step, int64_t item, int32_t thread);
+void li_head_linear_room(li_tape *tape, const li_head_linear_args *a);
+
+int64_t li_conv_items(const li_run *r, const li_conv_args *a);
+void li_conv_item(const li_run *r, const li_conv_args *a, int64_t item);
+int64_t li_scan_items(const li_run *r, const li_scan_args *a);
+void li_scan_item(const li_run *r, const li_scan_args *a, int64_t item, int32_t thread);
+void li_delta_item(const li_run *r, const li_scan_args *a, int64_t item, int32_t thread);
+void li_scan_room(li_tape *tape, const li_scan_args *a);
 
 #endif

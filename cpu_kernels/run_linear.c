@@ -113,22 +113,18 @@ void li_linear_item(const li_run *r, int32_t instruction, int32_t step, int64_t 
     multiply(r, a, x, n, &cut(r, instruction, n)->pieces[item], thread);
 }
 
-static void at_least(int64_t *room, int64_t bytes) {
-    if (*room < bytes) *room = bytes;
-}
-
 void li_linear_room(li_tape *tape, const li_linear_args *a) {
     const int64_t few = tape->max_tokens < LI_PRIVATE_TOKENS ? tape->max_tokens : LI_PRIVATE_TOKENS;
-    at_least(&tape->shared_bytes, prepared_offset(a, a->n_preparations, tape->max_tokens));
-    at_least(&tape->prepared_bytes, prepared_offset(a, a->n_preparations, few));
-    at_least(&tape->row_bytes, li_round_up(a->x.n * 4, 64));
+    li_at_least(&tape->shared_bytes, prepared_offset(a, a->n_preparations, tape->max_tokens));
+    li_at_least(&tape->prepared_bytes, prepared_offset(a, a->n_preparations, few));
+    li_at_least(&tape->row_bytes, li_round_up(a->x.n * 4, 64));
     for (int32_t i = 0; i < a->n_outputs; i++) {
         const li_output *o = &a->outputs[i];
-        at_least(&tape->scratch_bytes, li_round_up(li_linear_scratch_bytes(o->w.type, o->w.n_in, tape->max_tokens), 64));
+        li_at_least(&tape->scratch_bytes, li_round_up(li_linear_scratch_bytes(o->w.type, o->w.n_in, tape->max_tokens), 64));
         if (!o->paired) continue;
         const int64_t n_few = tape->max_tokens < LI_FEW_TOKENS ? tape->max_tokens : LI_FEW_TOKENS;
-        at_least(&tape->tile_bytes, li_round_up(n_few * o->w.n_out * 4, 64));
-        at_least(&tape->tile_bytes, li_round_up((int64_t)tape->max_tokens * LI_BATCH_ROWS * 4, 64));
+        li_at_least(&tape->tile_bytes, li_round_up(n_few * o->w.n_out * 4, 64));
+        li_at_least(&tape->tile_bytes, li_round_up((int64_t)tape->max_tokens * LI_BATCH_ROWS * 4, 64));
     }
 }
 

@@ -134,13 +134,22 @@ static void sort_slots(const li_moe_args *a, const moe_room *m, int64_t slots) {
     m->start[0] = 0;
 }
 
-/* Prepare each token's row once and copy it to the places of its slots. */
-static void prepare_x(const li_moe_args *a, const moe_room *m, const float *x, int64_t t) {
+/* Prepare each token's row once and copy it to the places of its slots; weighted inputs differ by slot. */
+static void prepare_x(const li_run *r, const li_moe_args *a, const moe_room *m, const float *x, int64_t t,
+                      int32_t thread) {
+    float *row = li_own_row(r, thread);
     const li_matrix *of[2] = {&a->gate, &a->up};
     const int32_t *place = m->place + t * a->n_used;
     for (int i = same_form(a) ? 1 : 0; i < 2; i++) {
         const int64_t bytes = row_bytes(of[i]);
         uint8_t *first = m->x[i] + place[0] * bytes;
+        if (a->weigh_input) {
+            for (int32_t j = 0; j < a->n_used; j++) {
+                r->ops->scale(x, m->weight[t * a->n_used + j], a->x.n, row);
+                li_prepare_activations(of[i]->type, row, 0, of[i]->n_in, 0, 1, m->x[i] + place[j] * bytes);
+            }
+            continue;
+        }
         li_prepare_activations(of[i]->type, x, 0, of[i]->n_in, 0, 1, first);
         for (int32_t j = 1; j < a->n_used; j++) memcpy(m->x[i] + place[j] * bytes, first, (size_t)bytes);
     }
@@ -186,6 +195,11 @@ static moe_piece piece_of(const li_run *r, const li_moe_args *a, const moe_room 
     return p;
 }
 
+/* Adds the expert's bias to a piece of one row. */
+static void add_bias(const li_run *r, const float *bias, const moe_piece *p, int64_t n_out, float *y) {
+    if (bias) r->ops->add(y, bias + p->expert * n_out + p->row0, p->row1 - p->row0, y);
+}
+
 static void gate_and_up(const li_run *r, const li_moe_args *a, const moe_room *m, const moe_piece *p, int32_t thread) {
     const int64_t rows = p->row1 - p->row0, n_ff = a->up.n_out;
     void *scratch = li_own_scratch(r, thread);
@@ -198,6 +212,8 @@ static void gate_and_up(const li_run *r, const li_moe_args *a, const moe_room *m
     }
     for (int64_t t = 0; t < p->n; t++) {
         float *h = hidden + t * n_ff + p->row0;
+        add_bias(r, a->up_bias, p, n_ff, tile + t * rows);
+        if (a->gate.blocks) add_bias(r, a->gate_bias, p, n_ff, h);
         if (a->gate.blocks)
             r->ops->glu(a->act, h, tile + t * rows, rows, h);
         else
@@ -205,15 +221,23 @@ static void gate_and_up(const li_run *r, const li_moe_args *a, const moe_room *m
     }
 }
 
+static void down_rows(const li_run *r, const li_moe_args *a, const moe_room *m, const moe_piece *p, int32_t thread) {
+    const li_matrix down = expert(&a->down, p->expert);
+    float *y = m->y + p->first * down.n_out;
+    li_linear(&down, m->prepared + p->first * row_bytes(&down), p->n, y, down.n_out, p->row0, p->row1,
+              li_own_scratch(r, thread));
+    for (int64_t t = 0; t < p->n; t++) add_bias(r, a->down_bias, p, down.n_out, y + t * down.n_out + p->row0);
+}
+
 static void combine(const li_run *r, const li_moe_args *a, const moe_room *m, int64_t t, float *out) {
     const int64_t n = a->down.n_out;
     for (int32_t j = 0; j < a->n_used; j++) {
         const int64_t slot = t * a->n_used + j;
-        const float *y = m->y + m->place[slot] * n;
+        const float *y = m->y + m->place[slot] * n, weight = a->weigh_input ? 1.0f : m->weight[slot];
         if (j == 0)
-            r->ops->scale(y, m->weight[slot], n, out);
+            r->ops->scale(y, weight, n, out);
         else
-            r->ops->add_scaled(y, m->weight[slot], n, out);
+            r->ops->add_scaled(y, weight, n, out);
     }
 }
 
@@ -231,7 +255,7 @@ static void rows_step(const li_run *r, const li_moe_args *a, const moe_room *m, 
             route(r, a, li_at(r, &a->logits) + t * a->logits.ld, li_own_row(r, thread), m->chosen + t * a->n_used,
                   m->weight + t * a->n_used);
         else if (step == 2)
-            prepare_x(a, m, li_at(r, &a->x) + t * a->x.ld, t);
+            prepare_x(r, a, m, li_at(r, &a->x) + t * a->x.ld, t, thread);
         else
             combine(r, a, m, t, li_at(r, &a->out) + t * a->out.ld);
     }
@@ -259,25 +283,19 @@ void li_moe_item(const li_run *r, const li_moe_args *a, int32_t step, int64_t it
         if (p.expert >= 0) gate_and_up(r, a, &m, &p, thread);
     } else if (step == 5) {
         const moe_piece p = piece_of(r, a, &m, &a->down, n, item);
-        const li_matrix down = p.expert < 0 ? a->down : expert(&a->down, p.expert);
-        if (p.expert >= 0)
-            li_linear(&down, m.prepared + p.first * row_bytes(&down), p.n, m.y + p.first * down.n_out, down.n_out,
-                      p.row0, p.row1, li_own_scratch(r, thread));
+        if (p.expert >= 0) down_rows(r, a, &m, &p, thread);
     } else {
         rows_step(r, a, &m, step, item, thread);
     }
 }
 
-static void at_least(int64_t *room, int64_t bytes) {
-    if (*room < bytes) *room = bytes;
-}
-
 void li_moe_room(li_tape *tape, const li_moe_args *a) {
-    at_least(&tape->shared_bytes, room_of(a, tape->max_tokens, NULL).n_bytes);
-    at_least(&tape->row_bytes, li_round_up((int64_t)a->n_experts * 4 * 4, 64)); /* route()'s work */
-    at_least(&tape->tile_bytes, li_round_up((int64_t)tape->max_tokens * LI_BATCH_ROWS * 4, 64));
+    li_at_least(&tape->shared_bytes, room_of(a, tape->max_tokens, NULL).n_bytes);
+    li_at_least(&tape->row_bytes, li_round_up((int64_t)a->n_experts * 4 * 4, 64)); /* route()'s work */
+    li_at_least(&tape->row_bytes, li_round_up((int64_t)a->x.n * 4, 64));     /* a weighted input */
+    li_at_least(&tape->tile_bytes, li_round_up((int64_t)tape->max_tokens * LI_BATCH_ROWS * 4, 64));
     const li_matrix *w[3] = {&a->gate, &a->up, &a->down};
     for (int i = a->gate.blocks ? 0 : 1; i < 3; i++)
-        at_least(&tape->scratch_bytes,
+        li_at_least(&tape->scratch_bytes,
                  li_round_up(li_linear_scratch_bytes(w[i]->type, w[i]->n_in, tape->max_tokens), 64));
 }

@@ -122,7 +122,7 @@ class CpuModel:
             raise BackendError(f"context full: {kv.length} + {n} tokens, room for {spec.n_ctx}", "use a larger --ctx")
         tape = self._tape(spec.chunk)
         tokens = np.ascontiguousarray(ids, np.int32)
-        logits = tape.run(self._backend.pool, tokens, rows, kv.length, kv.layers, self._scratch_address)
+        logits = tape.run(self._backend.pool, tokens, rows, kv, self._scratch_address)
         kv.extend(n)
         return logits
 
@@ -146,7 +146,11 @@ class CpuModel:
         n_bytes = max(
             (
                 lib.li_attention_scratch_bytes(
-                    ctypes.byref(attention), ctypes.byref(kv.layers[layer]), spec.chunk, spec.n_ctx, self._backend.threads
+                    ctypes.byref(attention),
+                    ctypes.byref(kv.layers[layer]),
+                    spec.chunk,
+                    spec.n_ctx,
+                    self._backend.threads,
                 )
                 for layer, attention in tape.attention
             ),

@@ -17,8 +17,12 @@ from localinfer.backends.cpu.lib import Library
 from localinfer.backends.cpu.nodes import (
     Attention,
     Binary,
+    Conv,
     Embed,
+    EmbedPositions,
     Glu,
+    HeadCopy,
+    HeadLinear,
     Linear,
     Moe,
     Node,
@@ -27,6 +31,7 @@ from localinfer.backends.cpu.nodes import (
     OutputSpec,
     Rope,
     RopeTable,
+    Scan,
     Unary,
 )
 from localinfer.backends.cpu.weights import CpuWeight
@@ -35,7 +40,6 @@ from localinfer.models.config import RopeConfig
 from localinfer.models.program import Buffer, Program, Value
 
 _NO_VIEW = structs.View()
-_NORM_KINDS = {"rms": structs.NORM_RMS, "layer": structs.NORM_LAYER}
 
 
 class Encoder:
@@ -55,9 +59,9 @@ class Encoder:
         """Array of li_instruction."""
         encoded = [self._encode(node) for node in self._nodes]
         array = (structs.Instruction * len(encoded))()
-        for slot, (op, args) in zip(array, encoded, strict=True):
+        for slot, node, args in zip(array, self._nodes, encoded, strict=True):
             self.keep.append(args)
-            slot.op, slot.args = op, ctypes.addressof(args)
+            slot.op, slot.args = _op(node), ctypes.addressof(args)
         return array
 
     def _layout(self) -> int:
@@ -65,8 +69,10 @@ class Encoder:
         buffers: dict[Buffer, None] = {}
         for i, node in enumerate(self._nodes):
             for value in node.writes():
-                value.buffer.first = value.buffer.last = i
-                buffers[value.buffer] = None
+                if value.buffer not in buffers:  # a buffer may be written in parts
+                    value.buffer.first = i
+                    buffers[value.buffer] = None
+                value.buffer.last = i
         for i, node in enumerate(self._nodes):
             for value in node.reads():
                 value.buffer.last = i
@@ -78,7 +84,7 @@ class Encoder:
         plan.instructions = self._nodes  # type: ignore[assignment]  # only their number is looked at
         return plan.layout()
 
-    def _encode(self, node: Node) -> tuple[int, ctypes.Structure]:
+    def _encode(self, node: Node) -> ctypes.Structure:
         return getattr(self, f"_{type(node).__name__.lower()}")(node)
 
     def _view(self, value: Value | None, last: bool) -> structs.View:
@@ -93,18 +99,19 @@ class Encoder:
     def _norm(self, norm: NormSpec | None) -> structs.Norm:
         if norm is None:
             return structs.Norm()
-        w, b = (v.vector(norm.group) if v is not None else None for v in (norm.w, norm.b))
-        return structs.Norm(_NORM_KINDS[norm.kind], norm.group, norm.eps, 0, w, b)
+        w, b = _address(norm.w, norm.n_weights), _address(norm.b, norm.n_weights)
+        step = norm.group if norm.n_weights != norm.group else 0
+        return structs.Norm(structs.NORM_KINDS[norm.kind], norm.group, norm.eps, step, w, b)
 
-    def _embed(self, node: Embed) -> tuple[int, ctypes.Structure]:
+    def _embed(self, node: Embed) -> ctypes.Structure:
         args = structs.EmbedArgs(node.table.matrix(), node.scale, 0, self._view(node.out, node.last))
-        return structs.OP_EMBED, args
+        return args
 
-    def _normnode(self, node: NormNode) -> tuple[int, ctypes.Structure]:
+    def _normnode(self, node: NormNode) -> ctypes.Structure:
         x, out = self._view(node.x, node.last), self._view(node.out, node.last)
-        return structs.OP_NORM, structs.NormArgs(self._norm(node.norm), x, out)
+        return structs.NormArgs(self._norm(node.norm), x, out)
 
-    def _linear(self, node: Linear) -> tuple[int, ctypes.Structure]:
+    def _linear(self, node: Linear) -> ctypes.Structure:
         flat = [part for o in node.outputs for part in ((o, o.partner) if o.partner else (o,))]
         kinds: dict[int, int] = {}  # activation kind -> preparation
         types = (ctypes.c_int32 * structs.MAX_PREPARATIONS)()
@@ -122,7 +129,7 @@ class Encoder:
                 outputs[i].y = _NO_VIEW
         self.keep.append(outputs)
         x = self._view(node.x, node.last)
-        return structs.OP_LINEAR, structs.LinearArgs(x, self._norm(node.norm), len(flat), len(kinds), types, outputs)
+        return structs.LinearArgs(x, self._norm(node.norm), len(flat), len(kinds), types, outputs)
 
     def _output(self, o: OutputSpec, last: bool, preparation: int) -> structs.Output:
         bias = None if o.bias is None else o.bias.vector(o.w.shape[0]) + o.first_row * 4
@@ -131,23 +138,23 @@ class Encoder:
             preparation, 0, self._view(o.y, last), self._view(o.add, last),
         )  # fmt: skip
 
-    def _ropetable(self, node: RopeTable) -> tuple[int, ctypes.Structure]:
+    def _ropetable(self, node: RopeTable) -> ctypes.Structure:
         n = node.rope.n_dims // 2
         frequencies = (ctypes.c_double * n)(*node.rope.inv_freq)
         self.keep.append(frequencies)
         args = structs.RopeTableArgs(frequencies, n, node.rope.magnitude, self._view(node.out, node.last))
-        return structs.OP_ROPE_TABLE, args
+        return args
 
     def _rotation(self, rope: RopeConfig | None, table: Value | None, head: int) -> structs.Rotation:
         if rope is None:
             return structs.Rotation()
         return structs.Rotation(self._view(table, False), head, rope.n_dims // 2, structs.ROPE_STYLES[rope.style], 0)
 
-    def _rope(self, node: Rope) -> tuple[int, ctypes.Structure]:
+    def _rope(self, node: Rope) -> ctypes.Structure:
         rotation = self._rotation(node.rope, node.table, node.x.shape[-1])
-        return structs.OP_ROPE, structs.RopeArgs(rotation, self._view(node.x, node.last), self._view(node.out, node.last))
+        return structs.RopeArgs(rotation, self._view(node.x, node.last), self._view(node.out, node.last))
 
-    def _attention(self, node: Attention) -> tuple[int, ctypes.Structure]:
+    def _attention(self, node: Attention) -> ctypes.Structure:
         c = node.config
         sinks = None if node.sinks is None else node.sinks.vector(c.n_heads)
         slopes = self._floats(alibi_slopes(c.n_heads, c.alibi_max_bias)) if c.alibi_max_bias else None
@@ -156,30 +163,59 @@ class Encoder:
         views = [self._view(v, False) for v in (node.q, node.k, node.v, node.out)]
         rotation = self._rotation(node.rope, node.table, c.d_k)
         norms = self._norm(node.q_norm), self._norm(node.k_norm)
-        return structs.OP_ATTENTION, structs.AttentionArgs(*views, *norms, rotation, attention, node.layer, 0)
+        return structs.AttentionArgs(*views, *norms, rotation, attention, node.layer, 0)
 
-    def _glu(self, node: Glu) -> tuple[int, ctypes.Structure]:
+    def _glu(self, node: Glu) -> ctypes.Structure:
         views = [self._view(v, node.last) for v in (node.gate, node.up, node.out)]
-        return structs.OP_GLU, structs.GluArgs(*views, _act(node.act), 0)
+        return structs.GluArgs(*views, _act(node.act), 0)
 
-    def _unary(self, node: Unary) -> tuple[int, ctypes.Structure]:
-        kinds = {"activate": structs.UNARY_ACTIVATE, "scale": structs.UNARY_SCALE, "softcap": structs.UNARY_SOFTCAP}
+    def _unary(self, node: Unary) -> ctypes.Structure:
         x, out = self._view(node.x, node.last), self._view(node.out, node.last)
-        return structs.OP_UNARY, structs.UnaryArgs(x, out, kinds[node.kind], _act(node.act), node.factor, 0)
+        return structs.UnaryArgs(x, out, structs.UNARY_KINDS[node.kind], _act(node.act), node.factor, node.every)
 
-    def _binary(self, node: Binary) -> tuple[int, ctypes.Structure]:
-        kind = structs.BINARY_ADD if node.kind == "add" else structs.BINARY_MUL
+    def _binary(self, node: Binary) -> ctypes.Structure:
+        kind = structs.BINARY_KINDS[node.kind]
         views = [self._view(v, node.last) for v in (node.a, node.b, node.out)]
-        return structs.OP_BINARY, structs.BinaryArgs(*views, kind, 0)
+        return structs.BinaryArgs(*views, kind, 0)
 
-    def _moe(self, node: Moe) -> tuple[int, ctypes.Structure]:
-        c = node.config
-        gate = structs.Matrix() if node.gate is None else node.gate.matrix()
-        bias = None if node.bias is None else node.bias.vector(c.n_experts)
+    def _moe(self, node: Moe) -> ctypes.Structure:
+        c, w = node.config, node.weights
+        n_ff, n_embd = w.up.shape[-2], w.down.shape[-2]
+        gate = structs.Matrix() if w.gate is None else w.gate.matrix()
         views = [self._view(v, node.last) for v in (node.x, node.logits, node.out)]
-        return structs.OP_MOE, structs.MoeArgs(
-            *views, gate, node.up.matrix(), node.down.matrix(), bias, c.n_experts, c.n_used,
-            structs.GATINGS[c.gating], c.normalize, c.n_groups, c.n_groups_used, _act(node.act), c.scale,
+        biases = [
+            _address(bias, c.n_experts * n)
+            for bias, n in ((w.choice_bias, 1), (w.gate_bias, n_ff), (w.up_bias, n_ff), (w.down_bias, n_embd))
+        ]
+        return structs.MoeArgs(
+            *views, gate, w.up.matrix(), w.down.matrix(), *biases, c.n_experts, c.n_used, structs.GATINGS[c.gating],
+            c.normalize, c.n_groups, c.n_groups_used, _act(node.act), c.scale, c.weigh_input, 0,
+        )  # fmt: skip
+
+    def _embedpositions(self, node: EmbedPositions) -> ctypes.Structure:
+        return structs.EmbedPositionsArgs(node.table.matrix(), self._view(node.out, node.last))
+
+    def _headcopy(self, node: HeadCopy) -> ctypes.Structure:
+        x, out = self._view(node.x, node.last), self._view(node.out, node.last)
+        n_heads, x_head = node.out.shape[1], node.x.shape[2] if node.x.shape[1] == node.out.shape[1] else 0
+        return structs.HeadCopyArgs(x, out, n_heads, x_head, node.out.shape[2], node.first, node.out_first, node.n)
+
+    def _headlinear(self, node: HeadLinear) -> ctypes.Structure:
+        x, out = self._view(node.x, node.last), self._view(node.out, node.last)
+        return structs.HeadLinearArgs(x, out, node.w.matrix(), node.x.shape[1], 0)
+
+    def _conv(self, node: Conv) -> ctypes.Structure:
+        x, out = self._view(node.x, node.last), self._view(node.out, node.last)
+        taps = node.w.transposed.ctypes.data
+        return structs.ConvArgs(x, out, taps, _address(node.bias, node.x.cols), node.state.conv_kernel, node.layer)
+
+    def _scan(self, node: Scan) -> ctypes.Structure:
+        s, w = node.state, node.weights
+        views = [self._view(v, node.last) for v in (node.x, node.dt, node.b, node.c, node.beta, node.out)]
+        vectors = _address(w.a, w.a.n_values), _address(w.dt_bias, s.n_heads), _address(w.d, s.n_heads)
+        return structs.ScanArgs(
+            *views, *vectors, s.n_heads, s.d_head, s.d_state, s.n_groups, s.tiled_groups, w.a.n_values // s.n_heads,
+            node.layer, node.eps, s.conv_values,
         )  # fmt: skip
 
     def _floats(self, values: np.ndarray | Iterable[float]) -> int:
@@ -190,3 +226,32 @@ class Encoder:
 
 def _act(act: str | None) -> int:
     return structs.ACTIVATIONS[act] if act else 0
+
+
+def _address(w: CpuWeight | None, n: int) -> int | None:
+    """Of n float32 values; None (NULL) where there is no such tensor."""
+    return None if w is None else w.vector(n)
+
+
+def _op(node: Node) -> int:
+    if isinstance(node, Scan):
+        return structs.OPS["scan" if node.beta is None else "delta"]
+    return structs.OPS[_OP_NAMES[type(node)]]
+
+
+_OP_NAMES: dict[type[Node], str] = {
+    Embed: "embed",
+    NormNode: "norm",
+    Linear: "linear",
+    RopeTable: "rope_table",
+    Rope: "rope",
+    Attention: "attention",
+    Glu: "glu",
+    Unary: "unary",
+    Binary: "binary",
+    Moe: "moe",
+    EmbedPositions: "embed_positions",
+    HeadCopy: "head_copy",
+    HeadLinear: "head_linear",
+    Conv: "conv",
+}

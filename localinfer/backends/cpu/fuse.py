@@ -142,7 +142,12 @@ def _epilogues(g: _Graph) -> list[Node]:
 
 def _absorb(g: _Graph, node: Linear, o: OutputSpec) -> bool:
     reader = g.sole_reader(o.y)
-    if not _whole(o.y) or o.add is not None or reader is None or any(v.shape[0] != o.y.shape[0] for v in reader.reads()):
+    if (
+        not _whole(o.y)
+        or o.add is not None
+        or reader is None
+        or any(v.shape[0] != o.y.shape[0] for v in reader.reads())
+    ):
         return False
     if isinstance(reader, Unary) and _whole(reader.x) and o.partner is None and o.act is None:
         if reader.kind == "activate":

@@ -1,6 +1,7 @@
 """Keys and values of one conversation: pages in one anonymous mapping, found through a block table per layer.
 
 Pages that were never written cost address space only. What a page holds is the business of cpu_kernels/attention.h.
+Recurrent layers keep a fixed block of float32 behind their pages.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import mmap
 from localinfer.backends.cpu import structs
 from localinfer.backends.cpu.lib import Library
 from localinfer.errors import BackendError
-from localinfer.kv.spec import PAGE_TOKENS, KVLayer, KVSpec
+from localinfer.kv.spec import PAGE_TOKENS, KVLayer, KVSpec, kv_row_bytes
 
 
 class CpuKV:
@@ -21,19 +22,22 @@ class CpuKV:
         self.spec = spec
         self.length = 0
         self._written = 0  # the most tokens stored since the cache was empty: rings have lost what lies a ring before
-        self._memory = _allocate(spec.n_bytes)
-        self._base = ctypes.addressof(ctypes.c_char.from_buffer(self._memory))
+        self.n_bytes = sum(map(_layer_bytes, spec.layers))
+        self._memory = _allocate(self.n_bytes)
         self._tables = [(ctypes.c_int32 * max(1, layer.n_pages))(*range(layer.n_pages)) for layer in spec.layers]
         self.layers = (structs.KVLayer * len(spec.layers))()
-        offset = 0
-        for slot, layer, table in zip(self.layers, spec.layers, self._tables, strict=True):
-            _fill(slot, layer, table, self._base + offset)
-            offset += layer.n_bytes
-            assert layer.n_pages == 0 or lib.li_kv_page_bytes(ctypes.byref(slot)) == slot.page_bytes
+        self.states = (ctypes.c_void_p * len(spec.layers))()  # recurrent memory of each layer, or NULL
+        self._place(lib)
 
-    @property
-    def n_bytes(self) -> int:
-        return self.spec.n_bytes
+    def _place(self, lib: Library) -> None:
+        """Lay the layers out one after the other."""
+        address = ctypes.addressof(ctypes.c_char.from_buffer(self._memory))
+        for i, (layer, table) in enumerate(zip(self.spec.layers, self._tables, strict=True)):
+            slot = self.layers[i]
+            _fill(slot, layer, table, address)
+            assert layer.n_pages == 0 or lib.li_kv_page_bytes(ctypes.byref(slot)) == slot.page_bytes
+            address += _layer_bytes(layer)
+            self.states[i] = address - layer.state_bytes if layer.state_bytes else None
 
     def extend(self, n: int) -> None:
         """n tokens were stored."""
@@ -41,22 +45,42 @@ class CpuKV:
         self._written = max(self._written, self.length)
 
     def truncate(self, length: int) -> int:
-        """Forget all tokens after `length`. 0 where a ring no longer holds the window before it: prefill again."""
+        """Forget all tokens after `length`. Returns 0 (prefill again) where a recurrent layer would have to go back,
+        or a ring no longer holds the window before that length."""
         length = min(length, self.length)
         if length < self.length and any(self._lost(layer, length) for layer in self.spec.layers):
             length = 0
         self.length = length
         if length == 0:
             self._written = 0
+            self._clear_states()
         return length
 
     def _lost(self, layer: KVLayer, length: int) -> bool:
-        """Does the token at position `length` see a position whose page was written over?"""
+        """Is something gone that the token at position `length` needs?"""
+        if layer.state_bytes:
+            return True
         if not layer.window or length == 0:
             return False
         newest_page = (self._written - 1) // PAGE_TOKENS
         oldest_token = (newest_page - layer.n_pages + 1) * PAGE_TOKENS
         return max(0, length - layer.window + 1) < oldest_token
+
+    def _clear_states(self) -> None:
+        for address, layer in zip(self.states, self.spec.layers, strict=True):
+            if address:
+                ctypes.memset(address, 0, layer.state_bytes)
+
+
+def _page_bytes(layer: KVLayer) -> int:
+    """Layers whose values are part of their keys (v_in_k) store the values beside them here, which the spec does not
+    price: the attention kernels read keys and values in different layouts."""
+    values = kv_row_bytes(layer.v_type, layer.d_v) * layer.n_kv_heads if layer.v_in_k else 0
+    return PAGE_TOKENS * (layer.token_bytes + values)
+
+
+def _layer_bytes(layer: KVLayer) -> int:
+    return layer.n_pages * _page_bytes(layer) + layer.state_bytes
 
 
 def _allocate(n_bytes: int) -> mmap.mmap:
@@ -72,5 +96,5 @@ def _fill(slot: structs.KVLayer, layer: KVLayer, table: ctypes.Array[ctypes.c_in
     slot.k_type, slot.v_type = structs.KV_TYPE_IDS[layer.k_type], structs.KV_TYPE_IDS[layer.v_type]
     slot.n_kv_heads, slot.d_k, slot.d_v = layer.n_kv_heads, layer.d_k, layer.d_v
     slot.page_tokens, slot.n_pages, slot.window = PAGE_TOKENS, layer.n_pages, layer.window
-    slot.pages, slot.page_bytes = address, PAGE_TOKENS * layer.token_bytes
+    slot.pages, slot.page_bytes = address, _page_bytes(layer)
     slot.table = ctypes.cast(table, ctypes.POINTER(ctypes.c_int32))

@@ -10,7 +10,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from localinfer.backends.cpu.weights import CpuWeight
-from localinfer.models.config import Activation, AttentionConfig, MoEConfig, RopeConfig
+from localinfer.models.config import Activation, AttentionConfig, MoEConfig, RopeConfig, StateConfig
+from localinfer.models.ops import MoEWeights, ScanWeights
 from localinfer.models.program import Value
 
 
@@ -23,6 +24,7 @@ class NormSpec:
     eps: float
     w: CpuWeight | None = None
     b: CpuWeight | None = None
+    n_weights: int = 0  # values of w and of b: one group's, or all groups'
 
 
 @dataclass(eq=False)
@@ -177,13 +179,14 @@ class Glu(Node):
 
 @dataclass(eq=False)
 class Unary(Node):
-    """activate (act), scale (factor) or softcap (factor)."""
+    """activate (act), scale (factor), softcap (factor) or position_scale (factor, every)."""
 
     kind: str
     x: Value
     out: Value
     act: Activation | None = None
     factor: float = 0.0
+    every: int = 0
 
     def reads(self) -> Iterator[Value]:
         yield self.x
@@ -194,7 +197,7 @@ class Unary(Node):
 
 @dataclass(eq=False)
 class Binary(Node):
-    """add or mul."""
+    """add or mul; b may be one column."""
 
     kind: str
     a: Value
@@ -213,15 +216,96 @@ class Moe(Node):
     x: Value
     logits: Value
     out: Value
-    gate: CpuWeight | None
-    up: CpuWeight
-    down: CpuWeight
-    bias: CpuWeight | None
+    weights: MoEWeights
     config: MoEConfig
     act: Activation
 
     def reads(self) -> Iterator[Value]:
         yield from (self.x, self.logits)
+
+    def writes(self) -> Iterator[Value]:
+        yield self.out
+
+
+@dataclass(eq=False)
+class EmbedPositions(Node):
+    table: CpuWeight
+    out: Value
+
+    def reads(self) -> Iterator[Value]:
+        yield from ()
+
+    def writes(self) -> Iterator[Value]:
+        yield self.out
+
+
+@dataclass(eq=False)
+class HeadCopy(Node):
+    """Values [first, first + n) of every head of x (T, H or 1, .) to [out_first, ...) of every head of out."""
+
+    x: Value
+    out: Value
+    first: int
+    out_first: int
+    n: int
+
+    def reads(self) -> Iterator[Value]:
+        yield self.x
+
+    def writes(self) -> Iterator[Value]:
+        yield self.out
+
+
+@dataclass(eq=False)
+class HeadLinear(Node):
+    x: Value
+    w: CpuWeight
+    out: Value
+
+    def reads(self) -> Iterator[Value]:
+        yield self.x
+
+    def writes(self) -> Iterator[Value]:
+        yield self.out
+
+
+@dataclass(eq=False)
+class Conv(Node):
+    x: Value
+    out: Value
+    w: CpuWeight
+    bias: CpuWeight | None
+    layer: int
+    state: StateConfig
+    rowwise = False
+
+    def reads(self) -> Iterator[Value]:
+        yield self.x
+
+    def writes(self) -> Iterator[Value]:
+        yield self.out
+
+
+@dataclass(eq=False)
+class Scan(Node):
+    """Selective scan, or (with beta) the delta rule: then x is v, dt is alpha, b is k and c is q."""
+
+    x: Value
+    dt: Value
+    b: Value
+    c: Value
+    out: Value
+    weights: ScanWeights
+    layer: int
+    state: StateConfig
+    beta: Value | None = None
+    eps: float = 0.0
+    rowwise = False
+
+    def reads(self) -> Iterator[Value]:
+        yield from (self.x, self.dt, self.b, self.c)
+        if self.beta is not None:
+            yield self.beta
 
     def writes(self) -> Iterator[Value]:
         yield self.out

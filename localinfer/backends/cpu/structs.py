@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from ctypes import POINTER, Structure, c_double, c_float, c_int32, c_int64, c_void_p
 
-ABI = 1  # LI_ABI of the header that these structs mirror
+ABI = 2  # LI_ABI of the header that these structs mirror
 MAX_PREPARATIONS = 4
 
-OP_EMBED, OP_NORM, OP_LINEAR, OP_ROPE_TABLE, OP_ROPE, OP_ATTENTION, OP_GLU, OP_UNARY, OP_BINARY, OP_MOE = range(1, 11)
-OP_NAMES = ("", "embed", "norm", "linear", "rope_table", "rope", "attention", "glu", "unary", "binary", "moe")
+OP_NAMES = (
+    "none", "embed", "norm", "linear", "rope_table", "rope", "attention", "glu", "unary", "binary", "moe",
+    "embed_positions", "head_copy", "head_linear", "conv", "scan", "delta",
+)  # fmt: skip
+OPS = {name: i for i, name in enumerate(OP_NAMES)}
 
-NORM_RMS, NORM_LAYER = 1, 2
-ACTIVATIONS = {"silu": 1, "gelu": 2, "relu2": 3, "swiglu_oai": 4, "gelu_erf": 5, "relu": 6}
-UNARY_ACTIVATE, UNARY_SCALE, UNARY_SOFTCAP = 1, 2, 3
-BINARY_ADD, BINARY_MUL = 1, 2
+NORM_KINDS = {"rms": 1, "layer": 2}
+ACTIVATIONS = {"silu": 1, "gelu": 2, "relu2": 3, "swiglu_oai": 4, "sigmoid": 5, "relu": 6}
+UNARY_KINDS = {"activate": 1, "scale": 2, "softcap": 3, "position_scale": 4}
+BINARY_KINDS = {"add": 1, "mul": 2}
 ROPE_STYLES = {"interleaved": 0, "half": 1}
 GATINGS = {"softmax": 0, "sigmoid": 1, "softmax_after_topk": 2}
 KV_TYPE_IDS = {"f32": 0, "f16": 1, "q4_0": 2, "q8_0": 8}
@@ -47,7 +50,7 @@ class Norm(Structure):
         ("kind", c_int32),
         ("group", c_int32),
         ("eps", c_float),
-        ("reserved", c_int32),
+        ("step", c_int32),
         ("w", c_void_p),
         ("b", c_void_p),
     )
@@ -144,7 +147,7 @@ class UnaryArgs(Structure):
         ("kind", c_int32),
         ("act", c_int32),
         ("factor", c_float),
-        ("reserved", c_int32),
+        ("every", c_int32),
     )
 
 
@@ -161,6 +164,9 @@ class MoeArgs(Structure):
         ("up", Matrix),
         ("down", Matrix),
         ("selection_bias", c_void_p),
+        ("gate_bias", c_void_p),
+        ("up_bias", c_void_p),
+        ("down_bias", c_void_p),
         ("n_experts", c_int32),
         ("n_used", c_int32),
         ("gating", c_int32),
@@ -169,6 +175,63 @@ class MoeArgs(Structure):
         ("n_groups_used", c_int32),
         ("act", c_int32),
         ("scale", c_float),
+        ("weigh_input", c_int32),
+        ("reserved", c_int32),
+    )
+
+
+class EmbedPositionsArgs(Structure):
+    _fields_ = (("table", Matrix), ("out", View))
+
+
+class HeadCopyArgs(Structure):
+    _fields_ = (
+        ("x", View),
+        ("out", View),
+        ("n_heads", c_int32),
+        ("x_head", c_int32),
+        ("out_head", c_int32),
+        ("x_first", c_int32),
+        ("out_first", c_int32),
+        ("n", c_int32),
+    )
+
+
+class HeadLinearArgs(Structure):
+    _fields_ = (("x", View), ("out", View), ("w", Matrix), ("n_heads", c_int32), ("reserved", c_int32))
+
+
+class ConvArgs(Structure):
+    _fields_ = (
+        ("x", View),
+        ("out", View),
+        ("taps", c_void_p),
+        ("bias", c_void_p),
+        ("n_taps", c_int32),
+        ("layer", c_int32),
+    )
+
+
+class ScanArgs(Structure):
+    _fields_ = (
+        ("x", View),
+        ("dt", View),
+        ("b", View),
+        ("c", View),
+        ("beta", View),
+        ("out", View),
+        ("a", c_void_p),
+        ("dt_bias", c_void_p),
+        ("d", c_void_p),
+        ("n_heads", c_int32),
+        ("d_head", c_int32),
+        ("d_state", c_int32),
+        ("n_groups", c_int32),
+        ("tiled", c_int32),
+        ("a_values", c_int32),
+        ("layer", c_int32),
+        ("eps", c_float),
+        ("state_offset", c_int64),
     )
 
 
@@ -203,6 +266,7 @@ class RunArgs(Structure):
         ("n_rows", c_int32),
         ("start", c_int64),
         ("kv", POINTER(KVLayer)),
+        ("state", POINTER(c_void_p)),
         ("attention_scratch", c_void_p),
         ("output", c_void_p),
     )

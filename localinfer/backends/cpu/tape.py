@@ -10,6 +10,7 @@ import numpy as np
 from localinfer.backends.cpu import structs
 from localinfer.backends.cpu.encode import Encoder
 from localinfer.backends.cpu.fuse import fuse, needed_rows
+from localinfer.backends.cpu.kv import CpuKV
 from localinfer.backends.cpu.lib import Library
 from localinfer.backends.cpu.translate import Translator
 from localinfer.errors import BackendError
@@ -44,15 +45,17 @@ class Tape:
         """Arena, prepared activations and scratch of all threads."""
         return self._lib.li_tape_bytes(self._handle)
 
-    def run(
-        self, pool: int, ids: np.ndarray, rows: int, start: int, kv: ctypes.Array[structs.KVLayer], scratch: int
-    ) -> np.ndarray:
-        """ids (T,) int32 -> logits (rows, V) of the last rows."""
+    def run(self, pool: int, ids: np.ndarray, rows: int, kv: CpuKV, scratch: int) -> np.ndarray:
+        """ids (T,) int32, stored after kv.length -> logits (rows, V) of the last rows."""
         logits = np.empty((rows, self.n_vocab), np.float32)
-        args = structs.RunArgs(ids.ctypes.data, len(ids), rows, start, kv, scratch, logits.ctypes.data)
+        args = structs.RunArgs(
+            ids.ctypes.data, len(ids), rows, kv.length, kv.layers, kv.states, scratch, logits.ctypes.data
+        )
         status = self._lib.li_tape_run(self._handle, pool, ctypes.byref(args))
         if status == -2:
             raise BackendError(f"token ids within the vocabulary expected, found {ids.min()}..{ids.max()}")
+        if status == -3:
+            raise BackendError(f"position {kv.length + len(ids) - 1} is beyond the model's learned positions")
         assert status == 0, status
         return logits
 

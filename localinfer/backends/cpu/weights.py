@@ -30,7 +30,7 @@ class CpuWeight:
 
     def matrix(self, first_row: int = 0, n_rows: int | None = None) -> Matrix:
         """Rows [first_row, first_row + n_rows) of (out, in); of one expert where the tensor holds several."""
-        n_in, n_out = self.shape[-1], self.shape[-2]
+        n_in, n_out = self.shape[-1], (self.shape[-2] if len(self.shape) > 1 else 1)
         address = self._blocks.ctypes.data + first_row * self.row_bytes
         return Matrix(address, int(self.type), 0, n_in, n_out if n_rows is None else n_rows, self.row_bytes)
 
@@ -43,12 +43,21 @@ class CpuWeight:
 
     def vector(self, n: int) -> int:
         """Address of n float32 values. FormatError where the tensor has another length."""
-        if int(np.prod(self.shape)) != n:
+        if self.n_values != n:
             raise FormatError(f"tensor {self.name}: {n} values expected, found shape {list(self.shape)}")
         return (self._blocks if self._decoded is None else self._decoded).ctypes.data
+
+    @cached_property
+    def transposed(self) -> np.ndarray:
+        """(in, out) as float32, a copy: for the few taps of a convolution."""
+        return np.ascontiguousarray(dequantize(memoryview(self._blocks), self.type, self.shape).T, np.float32)
+
+    @property
+    def n_values(self) -> int:
+        return int(np.prod(self.shape))
 
     @property
     def copied_bytes(self) -> int:
         """Bytes held beside the mapped file."""
-        decoded = self.__dict__.get("_decoded")
-        return 0 if decoded is None else decoded.nbytes
+        copies = (self.__dict__.get(name) for name in ("_decoded", "transposed"))
+        return sum(copy.nbytes for copy in copies if copy is not None)
