@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+from pathlib import Path
 from typing import ClassVar
 
 from textual.app import App
@@ -20,7 +22,7 @@ class LocalinferApp(App[int]):
     """The terminal app. `model_path` is empty until a model is chosen."""
 
     TITLE = "localinfer"
-    CSS_PATH = "styles/chat.tcss"
+    CSS_PATH = Path(__file__).parent / "styles" / "chat.tcss"
     ENABLE_COMMAND_PALETTE = True
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (70, "-normal"), (120, "-wide")]  # noqa: RUF012
     VERTICAL_BREAKPOINTS = [(0, "-short"), (18, "-tall")]  # noqa: RUF012
@@ -47,7 +49,7 @@ class LocalinferApp(App[int]):
 
     def on_mount(self) -> None:
         if self.model_path:
-            self.call_after_refresh(self.open_model, self.model_path, self.options)
+            self.open_model(self.model_path, self.options)
 
     # the model
 
@@ -64,14 +66,19 @@ class LocalinferApp(App[int]):
 
     async def ensure_model(self) -> bool:
         """Wait for the model that is loading, or load one that died; whether there is one."""
-        if self._opening is not None and not self._opening.done():
-            return await self._opening
-        if (await self.bridge.status()).state in ("closed", "failed"):
-            self.engine_alive = False
-        if not self.engine_alive and self.model_path:
+        idle = self._opening is None or self._opening.done()
+        if idle and not await self.check_engine() and self.model_path:
             self.open_model(self.model_path, self.options)
-            assert self._opening is not None
-            return await self._opening
+        opening: asyncio.Task[bool] | None = None
+        while opening is not self._opening:  # another model may be chosen meanwhile
+            opening = self._opening
+            if opening is not None:
+                await asyncio.wait({opening})
+        return self.engine_alive
+
+    async def check_engine(self) -> bool:
+        """Ask whether the engine still lives."""
+        self.engine_alive = (await self.bridge.status()).state in ("ready", "busy")
         return self.engine_alive
 
     def model_failed(self, event: ModelFailed) -> None:
@@ -92,9 +99,11 @@ class LocalinferApp(App[int]):
         self.exit(0)
 
 
-def run_app(model: str | None, options: EngineOptions | None = None, params: SamplingParams | None = None) -> int:
+def run_app(
+    model: str | os.PathLike[str] | None, options: EngineOptions | None = None, params: SamplingParams | None = None
+) -> int:
     """The terminal app on a model's path, or on the model list; its exit code."""
     from localinfer.engine.service import EngineService
 
-    app = LocalinferApp(EngineService(), model or "", options, params)
+    app = LocalinferApp(EngineService(), os.fspath(model or ""), options, params)
     return app.run() or 0

@@ -13,7 +13,7 @@ from localinfer.tui.markdown.rows import Row, Run, Styles, indented, wrap
 from localinfer.tui.markdown.table import table_rows
 
 BULLETS = ("•", "◦", "▪")
-MIN_WIDTH = 8
+MIN_WIDTH = 4
 
 
 @lru_cache(maxsize=1)

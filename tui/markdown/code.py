@@ -11,6 +11,7 @@ MAX_HIGHLIGHT_CHARS = 200_000
 _TAB = "    "
 
 
+@lru_cache(maxsize=16)  # while a block streams, all but its last line is asked for again and again
 def code_rows(code: str, language: str) -> list[Row]:
     """One row a line, tabs expanded, nothing wrapped. An unknown language is plain."""
     lexer = _lexer(language.split()[0].lower()) if language.split() else None

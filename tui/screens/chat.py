@@ -76,6 +76,7 @@ class ChatScreen(ChatCommands, Screen[None]):
         self.editing: int | None = None  # the message that the composer's text will replace
         self._answer: MessageView | None = None  # the one that streams
         self._stopping = False
+        self._prompt_tokens = 0
 
     def compose(self) -> ComposeResult:
         yield TopBar()
@@ -215,6 +216,7 @@ class ChatScreen(ChatCommands, Screen[None]):
         self.app.model_failed(event)
 
     def on_turn_reading(self, event: TurnReading) -> None:
+        self._prompt_tokens = event.total
         if not self._stopping:
             fraction = event.done / max(event.total, 1)
             self.set_status(state="reading", detail=f"{event.done}/{event.total}", fraction=fraction)
@@ -227,13 +229,14 @@ class ChatScreen(ChatCommands, Screen[None]):
         self.session.grow(event.answer, event.thinking)
         view.thinking_s = turn.thinking_s
         self.transcript.feed(view, event.answer, event.thinking)
-        self.set_status(state="writing", detail="", fraction=0.0, decode_tok_s=event.tok_s)
+        used = self._prompt_tokens + event.n_tokens
+        self.set_status(state="writing", detail="", fraction=0.0, decode_tok_s=event.tok_s, context_used=used)
         self.app.bridge.shown(time.perf_counter() - started)
 
     def on_turn_notice(self, event: TurnNotice) -> None:
         self.notify(event.text, markup=False)
 
-    def on_turn_ended(self, event: TurnEnded) -> None:
+    async def on_turn_ended(self, event: TurnEnded) -> None:
         view, self._answer = self._answer, None
         message = self.session.end(event.event)
         if view is not None and message is not None:
@@ -243,7 +246,7 @@ class ChatScreen(ChatCommands, Screen[None]):
             self.transcript.drop(view)
             self._show_title()
         if isinstance(event.event, TurnFailed):
-            self._turn_failed(event.event)
+            self._turn_failed(event.event, await self.app.check_engine())
         else:
             self._turn_done(event.event)
         self._report_disk()
@@ -258,8 +261,7 @@ class ChatScreen(ChatCommands, Screen[None]):
             memory_bytes=stats.memory.peak_bytes or self.status_bar.line.memory_bytes,
         )  # fmt: skip
 
-    def _turn_failed(self, event: TurnFailed) -> None:
-        alive = self.app.engine_alive
+    def _turn_failed(self, event: TurnFailed, alive: bool) -> None:
         self.set_status(state="ready" if alive else "failed", detail="", fraction=0.0)
         if event.message != "no model is open":  # that the model would not load was said already
             again = "" if alive else "Ctrl+R loads the model again and repeats the question; nothing was lost."

@@ -138,7 +138,7 @@ class MessageView:
         sign = "▾" if self.thinking_open else "▸"
         head: Row = [(f"{sign} {label}{seconds}, {n_words} words", ("thinking-head",))]
         if not self.thinking_open:
-            return [head]
+            return [head, []] if self.text else [head]
         bar: Run = ("│ ", ("thinking-bar",))
         rows = ([(text, ("thinking", *styles)) for text, styles in row] for row in self._thoughts.rows)
         return [head, *indented(rows, bar, bar), []]

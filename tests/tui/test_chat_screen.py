@@ -1,0 +1,189 @@
+"""The chat screen under the pilot: what a person does, and what is then on screen, on disk and asked of the engine."""
+
+from __future__ import annotations
+
+import time
+
+from textual import events
+
+from localinfer.errors import DoesNotFit
+from localinfer.tui.widgets.message_view import MessageView
+from tests.fakes.scripted_service import KILLED, Answer, ScriptedService, long_markdown
+from tests.tui.conftest import ask, shown, until
+
+
+async def test_a_question_is_answered_and_saved(make_app, store):
+    app = make_app(Answer("It is **Paris**."))
+    async with app.run_test() as pilot:
+        await ask(pilot, "capital of France?")
+        assert "It is Paris." in shown(app)
+        assert app.chat.status_bar.line.state == "ready"
+        assert app.chat.status_bar.line.decode_tok_s == 38.2
+        assert app.bridge.service.asked[0][0] == [("user", "capital of France?")]
+    saved = store.list()
+    assert [info.title for info in saved] == ["capital of France?"]
+    assert [m.text for m in store.read(saved[0].id).path()] == ["capital of France?", "It is **Paris**."]
+
+
+async def test_the_second_turn_sends_the_first(make_app):
+    app = make_app(Answer("one"), Answer("two"))
+    async with app.run_test() as pilot:
+        await ask(pilot, "first")
+        await ask(pilot, "second")
+        assert app.bridge.service.asked[1][0] == [("user", "first"), ("assistant", "one"), ("user", "second")]
+
+
+async def test_escape_stops_within_200_ms_and_keeps_the_partial_text(make_app, store):
+    app = make_app(Answer(long_markdown(2000), tok_s=80), Answer("again"))
+    async with app.run_test() as pilot:
+        await ask(pilot, "go", wait=False)
+        view = await answer_with_text(app)
+        began = time.process_time()  # a busy machine must not fail this: what counts is our own share
+        app.post_message(events.Key("escape", None))  # pilot.press would wait for the screen to come to rest
+        await until(lambda: "stopped" in shown(app))
+        assert time.process_time() - began < 0.2
+        await until(lambda: app.session.turn is None)
+        kept = view.text
+        assert kept and app.bridge.service.n_cancels == 1
+        assert store.read(app.session.conversation.id).path()[-1].text == kept
+        await ask(pilot, "and now")
+        assert app.bridge.service.asked[1][0][1] == ("assistant", kept)
+
+
+async def answer_with_text(app) -> MessageView:
+    await until(lambda: app.chat._answer is not None and app.chat._answer.text)
+    return app.chat._answer
+
+
+async def test_escape_while_the_prompt_is_read_leaves_no_empty_answer(make_app):
+    app = make_app(Answer("late", prompt_s=5))
+    async with app.run_test() as pilot:
+        await ask(pilot, "go", wait=False)
+        await until(lambda: app.chat.status_bar.line.state == "reading")
+        await pilot.press("escape")
+        await until(lambda: app.session.turn is None)
+        await pilot.pause()
+        assert [view.role for view in app.chat.transcript.views] == ["user"]
+
+
+async def test_reading_shows_how_far_it_is(make_app):
+    app = make_app(Answer("x", prompt_tokens=100, prompt_s=0.4))
+    async with app.run_test() as pilot:
+        await ask(pilot, "go", wait=False)
+        await until(lambda: app.chat.status_bar.line.detail == "50/100")
+        assert app.chat.status_bar.line.fraction == 0.5
+
+
+async def test_a_killed_engine_leaves_the_text_and_is_started_again(make_app, store):
+    service = ScriptedService([Answer("one two three four five six", fail_after=3), Answer("better")])
+    app = make_app(service=service)
+    async with app.run_test() as pilot:
+        await ask(pilot, "go")
+        assert "one two three" in shown(app) and KILLED.message in shown(app)
+        assert app.chat.status_bar.line.state == "failed"
+        await pilot.press("ctrl+r")
+        await until(lambda: "better" in shown(app) and app.session.turn is None)
+        assert len(service.opened) == 2
+    assert [m.state for m in store.read(app.session.conversation.id).messages.values()] == ["", "failed", "eos"]
+
+
+async def test_a_model_that_does_not_fit_says_so(make_app):
+    service = ScriptedService(open_error=DoesNotFit("needs 30 GiB, 20 GiB may be used", "--ctx 4096 would do"))
+    app = make_app(service=service)
+    async with app.run_test() as pilot:
+        await until(lambda: "needs 30 GiB" in shown(app))
+        assert "--ctx 4096 would do" in shown(app)
+        await ask(pilot, "hello?")
+        assert [m.text for m in app.session.conversation.path()] == ["hello?"]
+
+
+async def test_a_message_sent_while_the_model_loads_waits_for_it(make_app):
+    app = make_app(service=ScriptedService([Answer("hi")], load_s=0.4))
+    async with app.run_test() as pilot:
+        await ask(pilot, "early")
+        assert "hi" in shown(app)
+
+
+async def test_escape_sequences_and_markup_are_shown_not_executed(make_app):
+    app = make_app(Answer("\x1b[2J\x1b]0;owned\x07 [red]x[/red] [@click=app.quit]y[/]"))
+    async with app.run_test() as pilot:
+        await ask(pilot, "[bold]\x1b[31m")
+        text = shown(app)
+        assert "␛[2J␛]0;owned␇ [red]x[/red] [@click=app.quit]y[/]" in text
+        assert "[bold]␛[31m" in text and "\x1b" not in text
+
+
+async def test_thinking_is_folded_and_unfolds(make_app):
+    app = make_app(Answer("The answer.", thinking="First this,\n\nthen that."))
+    async with app.run_test() as pilot:
+        await ask(pilot, "go")
+        assert "▸ thought" in shown(app) and "then that." not in shown(app)
+        await pilot.press("ctrl+t")
+        assert "│ then that." in shown(app)
+        await pilot.press("ctrl+t")
+        assert "then that." not in shown(app)
+        assert app.session.conversation.path()[-1].thinking == "First this,\n\nthen that."
+
+
+async def test_the_reading_position_stays_while_text_streams(make_app):
+    app = make_app(Answer(long_markdown(900), tok_s=400))
+    async with app.run_test(size=(80, 20)) as pilot:
+        await ask(pilot, "go", wait=False)
+        transcript = app.chat.transcript
+        await until(lambda: transcript.virtual_size.height > 60)
+        assert transcript.following
+        app.chat.action_page(-1)
+        app.chat.action_page(-1)
+        top, height = transcript.scroll_offset.y, transcript.virtual_size.height
+        assert not transcript.following
+        await until(lambda: transcript.virtual_size.height > height + 20)
+        assert transcript.scroll_offset.y == top
+        assert app.chat.query_one("#badge").display
+        await app.chat.stop()
+        await pilot.press("ctrl+end")
+        await pilot.pause()
+        assert transcript.following and not app.chat.query_one("#badge").display
+
+
+async def test_resize_while_streaming_keeps_going(make_app):
+    app = make_app(Answer(long_markdown(400), tok_s=400))
+    async with app.run_test(size=(120, 40)) as pilot:
+        await ask(pilot, "go", wait=False)
+        await answer_with_text(app)
+        for size in ((40, 12), (250, 80), (80, 24), (40, 12)):
+            await pilot.resize_terminal(*size)
+            await pilot.pause(0.05)
+        await until(lambda: app.session.turn is None, 10)
+        assert all(sum(len(t) for t, _ in v.row(i)) <= 40 for v in app.chat.transcript.views for i in range(v.n_rows))
+        assert app.chat.transcript.following
+
+
+async def test_a_small_window_keeps_the_composer_and_some_text(make_app):
+    app = make_app(Answer("Paris"))
+    async with app.run_test(size=(40, 12)) as pilot:
+        await ask(pilot, "capital?")
+        assert app.chat.composer.region.bottom <= 12 and app.chat.transcript.size.height >= 4
+        assert app.chat.status_bar.region.bottom <= 12
+
+
+async def test_a_conversation_saved_with_a_failing_disk_says_so_and_catches_up(make_app, store, monkeypatch):
+    import localinfer.history as history
+
+    real = history._write_all
+    full = True
+
+    def write(file, data):
+        if full:
+            raise OSError(28, "No space left on device")
+        real(file, data)
+
+    monkeypatch.setattr(history, "_write_all", write)
+    app = make_app(Answer("one"), Answer("two"))
+    async with app.run_test() as pilot:
+        await ask(pilot, "first")
+        assert any("No space left" in toast.message for toast in app._notifications)
+        full = False
+        await ask(pilot, "second")
+        assert app.session.conversation.write_error == ""
+    texts = [m.text for m in store.read(app.session.conversation.id).path()]
+    assert texts == ["first", "one", "second", "two"]
