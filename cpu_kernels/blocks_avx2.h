@@ -1,9 +1,10 @@
 /* Block decoders for AVX2. A type NAME has
  *     NAME_context NAME_open(group)               what all 8 blocks of a group share
  *     NAME_values(group, b, context, &lo, &hi)    values 0..15 and 16..31 of block b as int16
- *     NAME_scales(group, context, &d, &m, &m2)    lane b: D and M of block b (blocks.h); those a type lacks are left
- * `group` is 8 blocks of 32 values: 256 / block_values blocks of the file, all of them readable. The compiler sees b as
- * a constant (loops over it are unrolled) and finds what two blocks share.
+ *     NAME_scales(group, n, context, &d, &m, &m2) lane b: D and M of block b (blocks.h); those a type lacks are left
+ * `group` is the first of n <= 8 blocks of 32 values (8 where a block of the file has 256), and nothing beyond them is
+ * read; lanes of blocks beyond n are 0. The compiler sees b as a constant (loops over it are unrolled) and finds what two
+ * blocks share.
  */
 #ifndef LI_BLOCKS_AVX2_H
 #define LI_BLOCKS_AVX2_H
@@ -28,7 +29,13 @@ LI_AVX2_INLINE li_no_context open_none(const uint8_t *group)
     return (li_no_context){0};
 }
 
-LI_AVX2_INLINE __m256i load_u8x16(const uint8_t *p) { return _mm256_cvtepu8_epi16(_mm_loadu_si128((const __m128i *)p)); }
+/* 16 bytes -> 16 int16. One shuffle within lanes of a broadcast load is half the price of vpmovzxbw on Zen 3. */
+LI_AVX2_INLINE __m256i load_u8x16(const uint8_t *p)
+{
+    const __m256i spread = _mm256_setr_epi8(0, -1, 1, -1, 2, -1, 3, -1, 4, -1, 5, -1, 6, -1, 7, -1, 8, -1, 9, -1, 10, -1,
+                                            11, -1, 12, -1, 13, -1, 14, -1, 15, -1);
+    return _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)p)), spread);
+}
 LI_AVX2_INLINE __m256i load_i8x16(const uint8_t *p) { return _mm256_cvtepi8_epi16(_mm_loadu_si128((const __m128i *)p)); }
 LI_AVX2_INLINE __m256i and16(__m256i v, int mask) { return _mm256_and_si256(v, _mm256_set1_epi16((short)mask)); }
 LI_AVX2_INLINE __m256i shift_down(__m256i v, int n) { return n ? _mm256_srli_epi16(v, n) : v; }
@@ -40,15 +47,31 @@ LI_AVX2_INLINE __m256i shift_up(__m256i v, int n)
 
 /* -- scales ---------------------------------------------------------------------------------------------------------*/
 
-/* Lane b: the 4 bytes at the start of block b, blocks `stride` bytes apart. Reads 32 bytes at a time, but nothing before
- * block 0, and nothing beyond block 7 where stride >= 4. */
-LI_AVX2_INLINE __m256i first_words(const uint8_t *group, int stride)
+/* Lane b: the 4 bytes at the start of block b < n, 0 for b >= n; blocks are `stride` >= 16 bytes apart. Loads that begin
+ * 4 bytes earlier in each block put every word into its lane; none reads before block 0 or beyond block n-1. */
+LI_AVX2_INLINE __m256i first_words(const uint8_t *group, int n, int stride)
 {
-#define LI_AT(b) _mm256_loadu_si256((const __m256i *)(group + (b) * (stride - 4)))
-    __m256i v01 = _mm256_blend_epi32(LI_AT(0), LI_AT(1), 0x02), v23 = _mm256_blend_epi32(LI_AT(2), LI_AT(3), 0x08);
-    __m256i v45 = _mm256_blend_epi32(LI_AT(4), LI_AT(5), 0x20), v67 = _mm256_blend_epi32(LI_AT(6), LI_AT(7), 0x80);
-#undef LI_AT
-    return _mm256_blend_epi32(_mm256_blend_epi32(v01, v23, 0x0C), _mm256_blend_epi32(v45, v67, 0xC0), 0xF0);
+#define LI_FOUR(b) _mm_loadu_si128((const __m128i *)(group + (b) * (stride - 4)))
+#define LI_EIGHT(b) _mm256_loadu_si256((const __m256i *)(group + (b) * (stride - 4)))
+    if (n == 8) {
+        __m256i v01 = _mm256_blend_epi32(LI_EIGHT(0), LI_EIGHT(1), 0x02);
+        __m256i v23 = _mm256_blend_epi32(LI_EIGHT(2), LI_EIGHT(3), 0x08);
+        __m256i v45 = _mm256_blend_epi32(LI_EIGHT(4), LI_EIGHT(5), 0x20);
+        __m256i v67 = _mm256_blend_epi32(LI_EIGHT(6), LI_EIGHT(7), 0x80);
+        return _mm256_blend_epi32(_mm256_blend_epi32(v01, v23, 0x0C), _mm256_blend_epi32(v45, v67, 0xC0), 0xF0);
+    }
+    __m128i low = LI_FOUR(0);
+    low = n > 1 ? _mm_blend_epi32(low, LI_FOUR(1), 0x2) : _mm_blend_epi32(low, _mm_setzero_si128(), 0xE);
+    low = n > 2 ? _mm_blend_epi32(low, LI_FOUR(2), 0x4) : _mm_blend_epi32(low, _mm_setzero_si128(), 0xC);
+    low = n > 3 ? _mm_blend_epi32(low, LI_FOUR(3), 0x8) : _mm_blend_epi32(low, _mm_setzero_si128(), 0x8);
+    if (n <= 4)
+        return _mm256_inserti128_si256(_mm256_setzero_si256(), low, 0);
+    __m256i all = _mm256_blend_epi32(_mm256_castsi128_si256(low), LI_EIGHT(4), 0x10);
+    all = n > 5 ? _mm256_blend_epi32(all, LI_EIGHT(5), 0x20) : _mm256_blend_epi32(all, _mm256_setzero_si256(), 0xE0);
+    return n > 6 ? _mm256_blend_epi32(_mm256_blend_epi32(all, LI_EIGHT(6), 0x40), _mm256_setzero_si256(), 0x80)
+                 : _mm256_blend_epi32(all, _mm256_setzero_si256(), 0xC0);
+#undef LI_FOUR
+#undef LI_EIGHT
 }
 
 /* Lanes' low 16 bits are half floats, their upper 16 bits are 0. */
@@ -58,15 +81,15 @@ LI_AVX2_INLINE __m256 floats_of_low_halves(__m256i words)
     return _mm256_cvtph_ps(_mm256_castsi256_si128(packed));
 }
 
-LI_AVX2_INLINE __m256 half_scales(const uint8_t *group, int stride)
+LI_AVX2_INLINE __m256 half_scales(const uint8_t *group, int n, int stride)
 {
-    return floats_of_low_halves(_mm256_and_si256(first_words(group, stride), _mm256_set1_epi32(0xFFFF)));
+    return floats_of_low_halves(_mm256_and_si256(first_words(group, n, stride), _mm256_set1_epi32(0xFFFF)));
 }
 
 /* Blocks that start with d and m, both half floats. */
-LI_AVX2_INLINE void half_scales_and_mins(const uint8_t *group, int stride, __m256 *d, __m256 *m)
+LI_AVX2_INLINE void half_scales_and_mins(const uint8_t *group, int n, int stride, __m256 *d, __m256 *m)
 {
-    __m256i words = first_words(group, stride);
+    __m256i words = first_words(group, n, stride);
     __m256i ds = _mm256_and_si256(words, _mm256_set1_epi32(0xFFFF)), ms = _mm256_srli_epi32(words, 16);
     __m256i packed = _mm256_permute4x64_epi64(_mm256_packus_epi32(ds, ms), 0xD8);
     *d = _mm256_cvtph_ps(_mm256_castsi256_si128(packed));
@@ -115,10 +138,10 @@ LI_AVX2_INLINE void q4_0_values(const uint8_t *group, int b, li_no_context c, __
     *lo = _mm256_sub_epi16(*lo, _mm256_set1_epi16(8));
     *hi = _mm256_sub_epi16(*hi, _mm256_set1_epi16(8));
 }
-LI_AVX2_INLINE void q4_0_scales(const uint8_t *group, li_no_context c, __m256 *d, __m256 *m, __m256 *m2)
+LI_AVX2_INLINE void q4_0_scales(const uint8_t *group, int n, li_no_context c, __m256 *d, __m256 *m, __m256 *m2)
 {
     (void)c, (void)m, (void)m2;
-    *d = half_scales(group, 18);
+    *d = half_scales(group, n, 18);
 }
 
 LI_AVX2_INLINE void q4_1_values(const uint8_t *group, int b, li_no_context c, __m256i *lo, __m256i *hi)
@@ -126,48 +149,67 @@ LI_AVX2_INLINE void q4_1_values(const uint8_t *group, int b, li_no_context c, __
     (void)c;
     nibble_values(group + 20 * b + 4, lo, hi);
 }
-LI_AVX2_INLINE void q4_1_scales(const uint8_t *group, li_no_context c, __m256 *d, __m256 *m, __m256 *m2)
+LI_AVX2_INLINE void q4_1_scales(const uint8_t *group, int n, li_no_context c, __m256 *d, __m256 *m, __m256 *m2)
 {
     (void)c, (void)m2;
-    half_scales_and_mins(group, 20, d, m);
+    half_scales_and_mins(group, n, 20, d, m);
 }
 
-/* Lane i: `set` where bit i of the 16 bits at p is set, else `clear`. */
-LI_AVX2_INLINE __m256i bit_choice(const uint8_t *p, int set, int clear)
+/* Lane i of *lo: -16 where bit i of the 32 at p is clear, else 0; *hi: the same for bits 16 .. 31. Each lane gets its
+ * byte as upper byte; (2^(8+j) or 0) * -2^(12-j) has the answer in its upper half (bit 15 is a minus sign itself). */
+LI_AVX2_INLINE void minus_16_where_clear(const uint8_t *p, __m256i *lo, __m256i *hi)
 {
-    const __m256i bit = _mm256_setr_epi16(1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384,
-                                          -32768);
-    __m256i bits = _mm256_and_si256(_mm256_set1_epi16((short)li_load_u16(p)), bit);
-    __m256i is_clear = _mm256_cmpeq_epi16(bits, _mm256_setzero_si256());
-    return set ? _mm256_andnot_si256(is_clear, _mm256_set1_epi16((short)set)) : and16(is_clear, clear);
+    const __m256i low_byte = _mm256_setr_epi8(-1, 0, -1, 0, -1, 0, -1, 0, -1, 0, -1, 0, -1, 0, -1, 0, -1, 1, -1, 1, -1, 1,
+                                              -1, 1, -1, 1, -1, 1, -1, 1, -1, 1);
+    const __m256i high_byte = _mm256_setr_epi8(-1, 2, -1, 2, -1, 2, -1, 2, -1, 2, -1, 2, -1, 2, -1, 2, -1, 3, -1, 3, -1,
+                                               3, -1, 3, -1, 3, -1, 3, -1, 3, -1, 3);
+    const __m256i bit = _mm256_setr_epi16(256, 512, 1024, 2048, 4096, 8192, 16384, -32768, 256, 512, 1024, 2048, 4096,
+                                          8192, 16384, -32768);
+    const __m256i factor = _mm256_setr_epi16(-4096, -2048, -1024, -512, -256, -128, -64, 32, -4096, -2048, -1024, -512,
+                                             -256, -128, -64, 32);
+    __m256i bits = _mm256_set1_epi32((int)li_load_u32(p));
+    *lo = _mm256_mulhi_epi16(_mm256_andnot_si256(_mm256_shuffle_epi8(bits, low_byte), bit), factor);
+    *hi = _mm256_mulhi_epi16(_mm256_andnot_si256(_mm256_shuffle_epi8(bits, high_byte), bit), factor);
+}
+
+/* The same with 16 where a bit is set. */
+LI_AVX2_INLINE void plus_16_where_set(const uint8_t *p, __m256i *lo, __m256i *hi)
+{
+    minus_16_where_clear(p, lo, hi);
+    *lo = _mm256_add_epi16(*lo, _mm256_set1_epi16(16));
+    *hi = _mm256_add_epi16(*hi, _mm256_set1_epi16(16));
 }
 
 LI_AVX2_INLINE void q5_0_values(const uint8_t *group, int b, li_no_context c, __m256i *lo, __m256i *hi)
 {
     const uint8_t *block = group + 22 * b;
+    __m256i high_lo, high_hi;
     (void)c;
     nibble_values(block + 6, lo, hi);
-    *lo = _mm256_or_si256(*lo, bit_choice(block + 2, 0, -16)); /* nibble | -16 = nibble - 16 */
-    *hi = _mm256_or_si256(*hi, bit_choice(block + 4, 0, -16));
+    minus_16_where_clear(block + 2, &high_lo, &high_hi);
+    *lo = _mm256_or_si256(*lo, high_lo); /* nibble | -16 = nibble - 16 */
+    *hi = _mm256_or_si256(*hi, high_hi);
 }
-LI_AVX2_INLINE void q5_0_scales(const uint8_t *group, li_no_context c, __m256 *d, __m256 *m, __m256 *m2)
+LI_AVX2_INLINE void q5_0_scales(const uint8_t *group, int n, li_no_context c, __m256 *d, __m256 *m, __m256 *m2)
 {
     (void)c, (void)m, (void)m2;
-    *d = half_scales(group, 22);
+    *d = half_scales(group, n, 22);
 }
 
 LI_AVX2_INLINE void q5_1_values(const uint8_t *group, int b, li_no_context c, __m256i *lo, __m256i *hi)
 {
     const uint8_t *block = group + 24 * b;
+    __m256i high_lo, high_hi;
     (void)c;
     nibble_values(block + 8, lo, hi);
-    *lo = _mm256_or_si256(*lo, bit_choice(block + 4, 16, 0));
-    *hi = _mm256_or_si256(*hi, bit_choice(block + 6, 16, 0));
+    plus_16_where_set(block + 4, &high_lo, &high_hi);
+    *lo = _mm256_or_si256(*lo, high_lo);
+    *hi = _mm256_or_si256(*hi, high_hi);
 }
-LI_AVX2_INLINE void q5_1_scales(const uint8_t *group, li_no_context c, __m256 *d, __m256 *m, __m256 *m2)
+LI_AVX2_INLINE void q5_1_scales(const uint8_t *group, int n, li_no_context c, __m256 *d, __m256 *m, __m256 *m2)
 {
     (void)c, (void)m2;
-    half_scales_and_mins(group, 24, d, m);
+    half_scales_and_mins(group, n, 24, d, m);
 }
 
 LI_AVX2_INLINE void q8_0_values(const uint8_t *group, int b, li_no_context c, __m256i *lo, __m256i *hi)
@@ -176,10 +218,10 @@ LI_AVX2_INLINE void q8_0_values(const uint8_t *group, int b, li_no_context c, __
     *lo = load_i8x16(group + 34 * b + 2);
     *hi = load_i8x16(group + 34 * b + 18);
 }
-LI_AVX2_INLINE void q8_0_scales(const uint8_t *group, li_no_context c, __m256 *d, __m256 *m, __m256 *m2)
+LI_AVX2_INLINE void q8_0_scales(const uint8_t *group, int n, li_no_context c, __m256 *d, __m256 *m, __m256 *m2)
 {
     (void)c, (void)m, (void)m2;
-    *d = half_scales(group, 34);
+    *d = half_scales(group, n, 34);
 }
 
 LI_AVX2_INLINE void level_values(const uint8_t *qs, const int8_t *levels, __m256i *lo, __m256i *hi)
@@ -202,9 +244,9 @@ LI_AVX2_INLINE void mxfp4_values(const uint8_t *group, int b, li_no_context c, _
     (void)c;
     level_values(group + 17 * b + 1, li_fp4_levels, lo, hi);
 }
-LI_AVX2_INLINE void mxfp4_scales(const uint8_t *group, li_no_context c, __m256 *d, __m256 *m, __m256 *m2)
+LI_AVX2_INLINE void mxfp4_scales(const uint8_t *group, int n, li_no_context c, __m256 *d, __m256 *m, __m256 *m2)
 {
-    __m256i e = _mm256_and_si256(first_words(group, 17), _mm256_set1_epi32(255)), one = _mm256_set1_epi32(1);
+    __m256i e = _mm256_and_si256(first_words(group, n, 17), _mm256_set1_epi32(255)), one = _mm256_set1_epi32(1);
     __m256i normal = _mm256_slli_epi32(_mm256_sub_epi32(e, one), 23);
     __m256i subnormal = _mm256_sllv_epi32(_mm256_set1_epi32(0x200000), e);
     (void)c, (void)m, (void)m2;
@@ -225,12 +267,12 @@ LI_AVX2_INLINE void q2_k_values(const uint8_t *group, int b, li_scales16 c, __m2
     *lo = _mm256_mullo_epi16(q0, scale16(c, 2 * b));
     *hi = _mm256_mullo_epi16(q1, scale16(c, 2 * b + 1));
 }
-LI_AVX2_INLINE void q2_k_scales(const uint8_t *group, li_scales16 c, __m256 *d, __m256 *m, __m256 *m2)
+LI_AVX2_INLINE void q2_k_scales(const uint8_t *group, int n, li_scales16 c, __m256 *d, __m256 *m, __m256 *m2)
 {
     __m128i mins = _mm_and_si128(_mm_srli_epi16(_mm_loadu_si128((const __m128i *)group), 4), _mm_set1_epi8(15));
     const __m128i split = _mm_setr_epi8(0, 2, 4, 6, 8, 10, 12, 14, 1, 3, 5, 7, 9, 11, 13, 15);
     __m256 dmin = negated(all_half(group + 82));
-    (void)c;
+    (void)c, (void)n;
     mins = _mm_shuffle_epi8(mins, split);
     *d = all_half(group + 80);
     *m = _mm256_mul_ps(dmin, _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(mins)));
@@ -256,9 +298,9 @@ LI_AVX2_INLINE void q3_k_values(const uint8_t *group, int b, li_scales16 c, __m2
     *lo = _mm256_mullo_epi16(q3_k_half(qs, group, b), scale16(c, 2 * b));
     *hi = _mm256_mullo_epi16(q3_k_half(qs + 16, group + 16, b), scale16(c, 2 * b + 1));
 }
-LI_AVX2_INLINE void q3_k_scales(const uint8_t *group, li_scales16 c, __m256 *d, __m256 *m, __m256 *m2)
+LI_AVX2_INLINE void q3_k_scales(const uint8_t *group, int n, li_scales16 c, __m256 *d, __m256 *m, __m256 *m2)
 {
-    (void)c, (void)m, (void)m2;
+    (void)c, (void)n, (void)m, (void)m2;
     *d = all_half(group + 108);
 }
 
@@ -270,10 +312,10 @@ LI_AVX2_INLINE void q4_k_values(const uint8_t *group, int b, li_no_context c, __
     *lo = b % 2 ? _mm256_srli_epi16(q0, 4) : and16(q0, 15);
     *hi = b % 2 ? _mm256_srli_epi16(q1, 4) : and16(q1, 15);
 }
-LI_AVX2_INLINE void q4_k_scales(const uint8_t *group, li_no_context c, __m256 *d, __m256 *m, __m256 *m2)
+LI_AVX2_INLINE void q4_k_scales(const uint8_t *group, int n, li_no_context c, __m256 *d, __m256 *m, __m256 *m2)
 {
     uint32_t scales[2], mins[2];
-    (void)c, (void)m2;
+    (void)c, (void)n, (void)m2;
     li_unpack_k_scales(group + 4, scales, mins);
     *d = _mm256_mul_ps(all_half(group), floats_of_bytes(scales[0], scales[1]));
     *m = _mm256_mul_ps(negated(all_half(group + 2)), floats_of_bytes(mins[0], mins[1]));
@@ -303,9 +345,9 @@ LI_AVX2_INLINE void q6_k_values(const uint8_t *group, int b, li_scales16 c, __m2
     *lo = _mm256_mullo_epi16(q6_k_half(ql, qh, b % 4), scale16(c, 2 * b));
     *hi = _mm256_mullo_epi16(q6_k_half(ql + 16, qh + 16, b % 4), scale16(c, 2 * b + 1));
 }
-LI_AVX2_INLINE void q6_k_scales(const uint8_t *group, li_scales16 c, __m256 *d, __m256 *m, __m256 *m2)
+LI_AVX2_INLINE void q6_k_scales(const uint8_t *group, int n, li_scales16 c, __m256 *d, __m256 *m, __m256 *m2)
 {
-    (void)c, (void)m, (void)m2;
+    (void)c, (void)n, (void)m, (void)m2;
     *d = all_half(group + 208);
 }
 
@@ -314,13 +356,13 @@ LI_AVX2_INLINE void iq4_xs_values(const uint8_t *group, int b, li_no_context c, 
     (void)c;
     level_values(group + 8 + 16 * b, li_iq4_levels, lo, hi);
 }
-LI_AVX2_INLINE void iq4_xs_scales(const uint8_t *group, li_no_context c, __m256 *d, __m256 *m, __m256 *m2)
+LI_AVX2_INLINE void iq4_xs_scales(const uint8_t *group, int n, li_no_context c, __m256 *d, __m256 *m, __m256 *m2)
 {
     const __m256i twice = _mm256_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14);
     const __m256i four_times = _mm256_setr_epi32(0, 4, 8, 12, 16, 20, 24, 28);
     __m256i high = _mm256_srlv_epi32(_mm256_set1_epi32(li_load_u16(group + 2)), twice);
     __m256i low = _mm256_srlv_epi32(_mm256_set1_epi32((int)li_load_u32(group + 4)), four_times);
-    (void)c, (void)m, (void)m2;
+    (void)c, (void)n, (void)m, (void)m2;
     high = _mm256_slli_epi32(_mm256_and_si256(high, _mm256_set1_epi32(3)), 4);
     low = _mm256_or_si256(_mm256_and_si256(low, _mm256_set1_epi32(15)), high);
     *d = _mm256_mul_ps(all_half(group), _mm256_cvtepi32_ps(_mm256_sub_epi32(low, _mm256_set1_epi32(32))));
@@ -335,10 +377,10 @@ LI_AVX2_INLINE void decoded_values(const uint8_t *group, int b, li_no_context c,
     *lo = _mm256_loadu_si256(q + 2 * b);
     *hi = _mm256_loadu_si256(q + 2 * b + 1);
 }
-LI_AVX2_INLINE void decoded_scales(const uint8_t *group, li_no_context c, __m256 *d, __m256 *m, __m256 *m2)
+LI_AVX2_INLINE void decoded_scales(const uint8_t *group, int n, li_no_context c, __m256 *d, __m256 *m, __m256 *m2)
 {
     const li_group *g = (const li_group *)(const void *)group;
-    (void)c;
+    (void)c, (void)n;
     *d = _mm256_loadu_ps(g->d);
     *m = _mm256_loadu_ps(g->m);
     *m2 = _mm256_loadu_ps(g->m2);

@@ -14,11 +14,16 @@
 
 #if defined(__clang__)
 #define LI_UNROLL_8 _Pragma("unroll")
+#define LI_NO_UNROLL _Pragma("nounroll")
 #else
 #define LI_UNROLL_8 _Pragma("GCC unroll 8")
+#define LI_NO_UNROLL _Pragma("GCC unroll 1")
 #endif
 
-enum { LI_DECODED = -1, TILE_ROWS = 16, TILE_TOKENS = 4 };
+/* Stops the compiler from loading a value again at each use. */
+#define LI_IN_REGISTER(v) __asm__("" : "+x"(v))
+
+enum { LI_DECODED = -1, ROW_TOKENS = 4, FEW_TOKENS = 6, TILE_ROWS = 16, TILE_TOKENS = 4 };
 
 /* -- activations ----------------------------------------------------------------------------------------------------*/
 
@@ -80,11 +85,23 @@ LI_AVX2 void li_prepare_int_avx2(const float *x, int64_t n_in, int64_t b0, int64
 
 /* -- block types ----------------------------------------------------------------------------------------------------*/
 
-/* What the types have in common, chosen by a constant `type`. */
+/* Type, name of its decoder, which context it opens, bytes of 8 blocks of 32 values (0: decoded by plain C). The
+ * functions below take the type as a constant and keep one line of it. */
 #define LI_FOR_ALL_TYPES(DO)                                                                                          \
-    DO(Q4_0, q4_0, none) DO(Q4_1, q4_1, none) DO(Q5_0, q5_0, none) DO(Q5_1, q5_1, none) DO(Q8_0, q8_0, none)          \
-    DO(Q2_K, q2_k, q2_k) DO(Q3_K, q3_k, q3_k) DO(Q4_K, q4_k, none) DO(Q5_K, q5_k, none) DO(Q6_K, q6_k, q6_k)          \
-    DO(IQ4_NL, iq4_nl, none) DO(IQ4_XS, iq4_xs, none) DO(MXFP4, mxfp4, none) DO(DECODED, decoded, none)
+    DO(Q4_0, q4_0, none, 144)                                                                                         \
+    DO(Q4_1, q4_1, none, 160)                                                                                         \
+    DO(Q5_0, q5_0, none, 176)                                                                                         \
+    DO(Q5_1, q5_1, none, 192)                                                                                         \
+    DO(Q8_0, q8_0, none, 272)                                                                                         \
+    DO(Q2_K, q2_k, q2_k, 84)                                                                                          \
+    DO(Q3_K, q3_k, q3_k, 110)                                                                                         \
+    DO(Q4_K, q4_k, none, 144)                                                                                         \
+    DO(Q5_K, q5_k, none, 176)                                                                                         \
+    DO(Q6_K, q6_k, q6_k, 210)                                                                                         \
+    DO(IQ4_NL, iq4_nl, none, 144)                                                                                     \
+    DO(IQ4_XS, iq4_xs, none, 136)                                                                                     \
+    DO(MXFP4, mxfp4, none, 136)                                                                                       \
+    DO(DECODED, decoded, none, 0)
 
 typedef struct {
     li_no_context none;
@@ -104,64 +121,43 @@ LI_AVX2_INLINE void open_group(int type, const uint8_t *group, context *c)
 
 LI_AVX2_INLINE void values(int type, const uint8_t *group, int b, const context *c, __m256i *lo, __m256i *hi)
 {
-#define LI_CASE(TYPE, name, open)                                                                                     \
+#define LI_CASE(TYPE, name, open, bytes)                                                                              \
     if (type == LI_##TYPE)                                                                                            \
         name##_values(group, b, c->open, lo, hi);
     LI_FOR_ALL_TYPES(LI_CASE)
 #undef LI_CASE
 }
 
-LI_AVX2_INLINE void scales(int type, const uint8_t *group, const context *c, __m256 *d, __m256 *m, __m256 *m2)
+LI_AVX2_INLINE void scales(int type, const uint8_t *group, int n, const context *c, __m256 *d, __m256 *m, __m256 *m2)
 {
-#define LI_CASE(TYPE, name, open)                                                                                     \
+#define LI_CASE(TYPE, name, open, bytes)                                                                              \
     if (type == LI_##TYPE)                                                                                            \
-        name##_scales(group, c->open, d, m, m2);
+        name##_scales(group, n, c->open, d, m, m2);
     LI_FOR_ALL_TYPES(LI_CASE)
 #undef LI_CASE
 }
 
-/* Room for a group that is not whole, or is decoded by plain C. */
-typedef union {
-    li_group decoded;
-    uint8_t bytes[8 * 36];
-} group_room;
+LI_AVX2_INLINE int has_256_values(int type)
+{
+    return (type >= LI_Q2_K && type <= LI_Q6_K) || type == LI_IQ4_XS;
+}
 
-/* The group that starts at block b0 with n <= 8 blocks, made whole where it is not: the blocks that fill up are zeros,
- * and so are the activations that they meet. */
+/* The group of n blocks of a row that starts at block b0; decoded by plain C into `room` where the type needs that. */
 LI_AVX2_INLINE const uint8_t *group_at(int type, const li_type_info *t, const uint8_t *row, int64_t b0, int n,
-                                       group_room *room)
+                                       li_group *room)
 {
-    const uint8_t *src = row + b0 / 8 * li_group_bytes(t);
-    if (type == LI_DECODED) {
-        if (n < 8)
-            memset(&room->decoded, 0, sizeof room->decoded);
-        t->decode_group(src, n, &room->decoded);
-        return (const uint8_t *)&room->decoded;
-    }
-    if (n == 8)
-        return src;
-    memset(room->bytes, 0, sizeof room->bytes);
-    memcpy(room->bytes, src, (size_t)(n * t->block_bytes));
-    return room->bytes;
+#define LI_CASE(TYPE, name, open, bytes)                                                                              \
+    if (type == LI_##TYPE && bytes)                                                                                   \
+        return row + b0 / 8 * bytes;
+    LI_FOR_ALL_TYPES(LI_CASE)
+#undef LI_CASE
+    if (n < 8)
+        memset(room, 0, sizeof *room);
+    t->decode_group(row + b0 / 8 * li_group_bytes(t), n, room);
+    return (const uint8_t *)room;
 }
 
-/* -- one token ------------------------------------------------------------------------------------------------------*/
-
-/* Lane b of the result: the sum of the 8 lanes of v[b]. */
-LI_AVX2_INLINE __m256i sums_of_8(const __m256i v[8])
-{
-    __m256i pair[4], four[2];
-    LI_UNROLL_8
-    for (int i = 0; i < 4; i++)
-        pair[i] = _mm256_add_epi32(_mm256_unpacklo_epi32(v[2 * i], v[2 * i + 1]),
-                                   _mm256_unpackhi_epi32(v[2 * i], v[2 * i + 1]));
-    LI_UNROLL_8
-    for (int i = 0; i < 2; i++)
-        four[i] = _mm256_add_epi32(_mm256_unpacklo_epi64(pair[2 * i], pair[2 * i + 1]),
-                                   _mm256_unpackhi_epi64(pair[2 * i], pair[2 * i + 1]));
-    return _mm256_add_epi32(_mm256_permute2x128_si256(four[0], four[1], 0x20),
-                            _mm256_permute2x128_si256(four[0], four[1], 0x31));
-}
+/* -- few tokens: rows straight from their blocks -----------------------------------------------------------------------*/
 
 LI_AVX2_INLINE float tree(__m256 lanes)
 {
@@ -177,70 +173,120 @@ LI_AVX2_INLINE __m256i dot(__m256i lo, __m256i hi, const int16_t *p)
                             _mm256_madd_epi16(hi, _mm256_loadu_si256(x + 1)));
 }
 
-/* The scales of blocks b0 .. b0+7, their products with x, and the running lanes. */
-LI_AVX2_INLINE __m256 add_scaled(int type, int n_mins, const uint8_t *group, const context *c, __m256i isum,
-                                 li_int_row x, int64_t b0, __m256 lanes)
+/* Sums of neighbours, two vectors into one: 32-bit lanes, then 64-bit lanes, then halves. After all three, lane b is the
+ * sum of the 8 lanes of vector b. */
+LI_AVX2_INLINE __m256i add_pairs(__m256i a, __m256i b)
 {
-    __m256 d, m, m2;
-    scales(type, group, c, &d, &m, &m2);
-    lanes = _mm256_fmadd_ps(_mm256_mul_ps(d, _mm256_loadu_ps(x.dx + b0)), _mm256_cvtepi32_ps(isum), lanes);
-    if (n_mins == 1)
-        lanes = _mm256_fmadd_ps(m, _mm256_loadu_ps(x.sum + b0), lanes);
-    if (n_mins == 2) {
-        lanes = _mm256_fmadd_ps(m, _mm256_loadu_ps(x.low + b0), lanes);
-        lanes = _mm256_fmadd_ps(m2, _mm256_loadu_ps(x.high + b0), lanes);
-    }
-    return lanes;
+    return _mm256_add_epi32(_mm256_unpacklo_epi32(a, b), _mm256_unpackhi_epi32(a, b));
+}
+LI_AVX2_INLINE __m256i add_fours(__m256i a, __m256i b)
+{
+    return _mm256_add_epi32(_mm256_unpacklo_epi64(a, b), _mm256_unpackhi_epi64(a, b));
+}
+LI_AVX2_INLINE __m256i add_halves(__m256i a, __m256i b)
+{
+    return _mm256_add_epi32(_mm256_permute2x128_si256(a, b, 0x20), _mm256_permute2x128_si256(a, b, 0x31));
 }
 
-LI_AVX2_INLINE __m256 whole_group(int type, int n_mins, const uint8_t *group, li_int_row x, int64_t b0, __m256 lanes)
+/* isum[t], lane b: block b of a whole group times token t's, which start at block b0. Two blocks at a time and sums as
+ * early as they can be, for want of registers. */
+LI_AVX2_INLINE void group_sums(int type, const uint8_t *group, const context *c, int n_tokens, const li_int_row *x,
+                               int64_t b0, __m256i *isum)
 {
-    context c;
-    __m256i v[8];
-    open_group(type, group, &c);
+    __m256i four[ROW_TOKENS][2], pair[ROW_TOKENS][2];
     LI_UNROLL_8
-    for (int b = 0; b < 8; b++) {
-        __m256i lo, hi;
-        values(type, group, b, &c, &lo, &hi);
-        v[b] = dot(lo, hi, x.p + 32 * (b0 + b));
+    for (int b = 0; b < 8; b += 2) {
+        __m256i lo0, hi0, lo1, hi1;
+        values(type, group, b, c, &lo0, &hi0);
+        values(type, group, b + 1, c, &lo1, &hi1);
+        LI_UNROLL_8
+        for (int t = 0; t < n_tokens; t++) {
+            const int16_t *p = x[t].p + 32 * (b0 + b);
+            pair[t][b / 2 % 2] = add_pairs(dot(lo0, hi0, p), dot(lo1, hi1, p + 32));
+            if (b % 4)
+                four[t][b / 4] = add_fours(pair[t][0], pair[t][1]);
+        }
     }
-    return add_scaled(type, n_mins, group, &c, sums_of_8(v), x, b0, lanes);
+    LI_UNROLL_8
+    for (int t = 0; t < n_tokens; t++)
+        isum[t] = add_halves(four[t][0], four[t][1]);
 }
 
-/* n < 8 blocks; `group` is readable as 8. */
-LI_AVX2_INLINE __m256 part_group(int type, int n_mins, const uint8_t *group, int n, li_int_row x, int64_t b0,
-                                 __m256 lanes)
+/* The same for the n < 8 blocks that end a row; lanes beyond are 0. */
+LI_AVX2_INLINE void part_sums(int type, const uint8_t *group, int n, const context *c, int n_tokens,
+                              const li_int_row *x, int64_t b0, __m256i *isum)
+{
+    __m256i v[ROW_TOKENS][8];
+    LI_NO_UNROLL
+    for (int b = 0; b < 8; b++) {
+        __m256i lo = _mm256_setzero_si256(), hi = lo;
+        if (b < n)
+            values(type, group, b, c, &lo, &hi);
+        LI_UNROLL_8
+        for (int t = 0; t < n_tokens; t++)
+            v[t][b] = dot(lo, hi, x[t].p + 32 * (b0 + b));
+    }
+    LI_UNROLL_8
+    for (int t = 0; t < n_tokens; t++)
+        isum[t] = add_halves(add_fours(add_pairs(v[t][0], v[t][1]), add_pairs(v[t][2], v[t][3])),
+                             add_fours(add_pairs(v[t][4], v[t][5]), add_pairs(v[t][6], v[t][7])));
+}
+
+/* One group of a row into the running lanes of n_tokens tokens. */
+LI_AVX2_INLINE void add_group(int type, int n_mins, const uint8_t *group, int is_whole, int n, int n_tokens,
+                              const li_int_row *x, int64_t b0, __m256 *lanes)
 {
     context c;
-    __m256i v[8];
+    __m256i isum[ROW_TOKENS];
+    __m256 d, m, m2;
     open_group(type, group, &c);
-    for (int b = 0; b < 8; b++)
-        v[b] = _mm256_setzero_si256();
-    for (int b = 0; b < n; b++) {
-        __m256i lo, hi;
-        values(type, group, b, &c, &lo, &hi);
-        v[b] = dot(lo, hi, x.p + 32 * (b0 + b));
+    if (is_whole)
+        group_sums(type, group, &c, n_tokens, x, b0, isum);
+    else
+        part_sums(type, group, n, &c, n_tokens, x, b0, isum);
+    scales(type, group, n, &c, &d, &m, &m2);
+    LI_UNROLL_8
+    for (int t = 0; t < n_tokens; t++) {
+        __m256 scale = _mm256_mul_ps(d, _mm256_loadu_ps(x[t].dx + b0));
+        lanes[t] = _mm256_fmadd_ps(scale, _mm256_cvtepi32_ps(isum[t]), lanes[t]);
+        if (n_mins == 1)
+            lanes[t] = _mm256_fmadd_ps(m, _mm256_loadu_ps(x[t].sum + b0), lanes[t]);
+        if (n_mins == 2) {
+            lanes[t] = _mm256_fmadd_ps(m, _mm256_loadu_ps(x[t].low + b0), lanes[t]);
+            lanes[t] = _mm256_fmadd_ps(m2, _mm256_loadu_ps(x[t].high + b0), lanes[t]);
+        }
     }
-    return add_scaled(type, n_mins, group, &c, sums_of_8(v), x, b0, lanes);
 }
 
-LI_AVX2_INLINE void vector_kernel(int type, int n_mins, const li_matrix *w, const void *xq, float *y, int64_t row0,
-                                  int64_t row1)
+/* One row for n_tokens <= ROW_TOKENS tokens. */
+LI_AVX2_INLINE void row_tokens(int type, int n_mins, const li_type_info *t, const uint8_t *row, int64_t n_in,
+                               int n_tokens, const li_int_row *x, float *y, int64_t ldy)
+{
+    int64_t whole = n_in / 256 * 8;
+    int rest = (int)(n_in / 32 - whole);
+    li_group room;
+    __m256 lanes[ROW_TOKENS];
+    LI_UNROLL_8
+    for (int k = 0; k < n_tokens; k++)
+        lanes[k] = _mm256_setzero_ps();
+    for (int64_t b = 0; b < whole; b += 8)
+        add_group(type, n_mins, group_at(type, t, row, b, 8, &room), 1, 8, n_tokens, x, b, lanes);
+    if (rest && !has_256_values(type))
+        add_group(type, n_mins, group_at(type, t, row, whole, rest, &room), 0, rest, n_tokens, x, whole, lanes);
+    LI_UNROLL_8
+    for (int k = 0; k < n_tokens; k++)
+        y[k * ldy] = tree(lanes[k]);
+}
+
+LI_AVX2_INLINE void rows_kernel(int type, int n_mins, const li_matrix *w, const char *xq, int n_tokens, float *y,
+                                int64_t ldy, int64_t row0, int64_t row1)
 {
     const li_type_info *t = li_type(w->type);
-    li_int_row x = li_int_row_at(xq, w->n_in);
-    int64_t whole = w->n_in / 256 * 8;
-    int rest = (int)(w->n_in / 32 - whole);
-    group_room room;
-    for (int64_t r = row0; r < row1; r++) {
-        const uint8_t *row = w->blocks + r * w->row_bytes;
-        __m256 lanes = _mm256_setzero_ps();
-        for (int64_t b = 0; b < whole; b += 8)
-            lanes = whole_group(type, n_mins, group_at(type, t, row, b, 8, &room), x, b, lanes);
-        if (t->block_values == 32 && rest)
-            lanes = part_group(type, n_mins, group_at(type, t, row, whole, rest, &room), rest, x, whole, lanes);
-        y[r] = tree(lanes);
-    }
+    li_int_row x[ROW_TOKENS];
+    for (int k = 0; k < n_tokens; k++)
+        x[k] = li_int_row_at(xq + k * li_token_bytes(LI_KIND_INT, w->n_in), w->n_in);
+    for (int64_t r = row0; r < row1; r++)
+        row_tokens(type, n_mins, t, w->blocks + r * w->row_bytes, w->n_in, n_tokens, x, y + r, ldy);
 }
 
 /* -- more tokens ----------------------------------------------------------------------------------------------------*/
@@ -292,7 +338,7 @@ LI_AVX2_INLINE void tile_group(int type, int n_mins, const uint8_t *const group[
     __m256 d[8], m[8], m2[8];
     for (int r = 0; r < 8; r++) {
         open_group(type, group[r], &c[r]);
-        scales(type, group[r], &c[r], &d[r], &m[r], &m2[r]);
+        scales(type, group[r], n, &c[r], &d[r], &m[r], &m2[r]);
     }
     store_scales(d, n, tile, offsetof(block_tile, d), column);
     if (n_mins >= 1)
@@ -321,7 +367,7 @@ LI_AVX2_INLINE void tile_kernel(int type, int n_mins, const li_matrix *w, int64_
 {
     const li_type_info *t = li_type(w->type);
     int64_t n_blocks = w->n_in / 32;
-    group_room rooms[8];
+    li_group rooms[8];
     for (int column = 0; column < TILE_ROWS; column += 8)
         for (int64_t b = 0; b < n_blocks; b += 8) {
             int n = n_blocks - b < 8 ? (int)(n_blocks - b) : 8;
@@ -334,6 +380,12 @@ LI_AVX2_INLINE void tile_kernel(int type, int n_mins, const li_matrix *w, int64_
         }
 }
 
+/* The sum stays in its register: left to itself GCC copies every running sum in every step. */
+LI_AVX2_INLINE void add_in_place(__m256i *sum, __m256i v)
+{
+    __asm__("vpaddd %1, %0, %0" : "+x"(*sum) : "x"(v));
+}
+
 /* Sums of one block for n tokens into lanes[token][row]. */
 LI_AVX2_INLINE void tile_block(int n_mins, int n, const block_tile *tile, const li_int_row *x, int64_t b,
                                float (*lanes)[TILE_ROWS])
@@ -341,15 +393,18 @@ LI_AVX2_INLINE void tile_block(int n_mins, int n, const block_tile *tile, const 
     __m256i sum[TILE_TOKENS][2];
     for (int t = 0; t < n; t++)
         sum[t][0] = sum[t][1] = _mm256_setzero_si256();
+    LI_NO_UNROLL /* unrolled, GCC turns the chains of sums into trees and runs out of registers */
     for (int k = 0; k < 16; k++) {
         __m256i w0 = _mm256_load_si256((const __m256i *)(const void *)&tile->q[k][0]);
         __m256i w1 = _mm256_load_si256((const __m256i *)(const void *)&tile->q[k][8]);
+        LI_IN_REGISTER(w0);
+        LI_IN_REGISTER(w1);
         for (int t = 0; t < n; t++) {
             int32_t pair;
             memcpy(&pair, x[t].p + 32 * b + 2 * k, sizeof pair);
             __m256i xs = _mm256_set1_epi32(pair);
-            sum[t][0] = _mm256_add_epi32(sum[t][0], _mm256_madd_epi16(w0, xs));
-            sum[t][1] = _mm256_add_epi32(sum[t][1], _mm256_madd_epi16(w1, xs));
+            add_in_place(&sum[t][0], _mm256_madd_epi16(w0, xs));
+            add_in_place(&sum[t][1], _mm256_madd_epi16(w1, xs));
         }
     }
     for (int t = 0; t < n; t++)
@@ -422,9 +477,17 @@ LI_TOKENS_FUNCTION(2)
 /* -- the two kernels of each block type -------------------------------------------------------------------------------*/
 
 #define LI_KERNELS(name, type, n_mins)                                                                                \
-    static LI_AVX2 void vector_##name(const li_matrix *w, const void *xq, float *y, int64_t row0, int64_t row1)       \
+    static LI_AVX2 void rows_##name(const li_matrix *w, const char *xq, int n_tokens, float *y, int64_t ldy,          \
+                                    int64_t row0, int64_t row1)                                                       \
     {                                                                                                                 \
-        vector_kernel(type, n_mins, w, xq, y, row0, row1);                                                            \
+        if (n_tokens == 1)                                                                                            \
+            rows_kernel(type, n_mins, w, xq, 1, y, ldy, row0, row1);                                                  \
+        else if (n_tokens == 2)                                                                                       \
+            rows_kernel(type, n_mins, w, xq, 2, y, ldy, row0, row1);                                                  \
+        else if (n_tokens == 3)                                                                                       \
+            rows_kernel(type, n_mins, w, xq, 3, y, ldy, row0, row1);                                                  \
+        else                                                                                                          \
+            rows_kernel(type, n_mins, w, xq, 4, y, ldy, row0, row1);                                                  \
     }                                                                                                                 \
     static LI_AVX2 void tile_##name(const li_matrix *w, int64_t r, int n_rows, block_tile *tile)                      \
     {                                                                                                                 \
@@ -447,23 +510,45 @@ LI_KERNELS(mxfp4, LI_MXFP4, 0)
 LI_KERNELS(decoded, LI_DECODED, 0) /* the types without a decoder above have no mins */
 
 typedef struct {
-    void (*vector)(const li_matrix *w, const void *xq, float *y, int64_t row0, int64_t row1);
+    void (*rows)(const li_matrix *w, const char *xq, int n_tokens, float *y, int64_t ldy, int64_t row0, int64_t row1);
     void (*tile)(const li_matrix *w, int64_t r, int n_rows, block_tile *tile);
 } int_kernels;
 
 static const int_kernels kernels[LI_N_TYPES] = {
-    [LI_Q4_0] = {vector_q4_0, tile_q4_0},       [LI_Q4_1] = {vector_q4_1, tile_q4_1},
-    [LI_Q5_0] = {vector_q5_0, tile_q5_0},       [LI_Q5_1] = {vector_q5_1, tile_q5_1},
-    [LI_Q8_0] = {vector_q8_0, tile_q8_0},       [LI_Q2_K] = {vector_q2_k, tile_q2_k},
-    [LI_Q3_K] = {vector_q3_k, tile_q3_k},       [LI_Q4_K] = {vector_q4_k, tile_q4_k},
-    [LI_Q5_K] = {vector_q5_k, tile_q5_k},       [LI_Q6_K] = {vector_q6_k, tile_q6_k},
-    [LI_IQ4_NL] = {vector_iq4_nl, tile_iq4_nl}, [LI_IQ4_XS] = {vector_iq4_xs, tile_iq4_xs},
-    [LI_MXFP4] = {vector_mxfp4, tile_mxfp4},
+    [LI_Q4_0] = {rows_q4_0, tile_q4_0},
+    [LI_Q4_1] = {rows_q4_1, tile_q4_1},
+    [LI_Q5_0] = {rows_q5_0, tile_q5_0},
+    [LI_Q5_1] = {rows_q5_1, tile_q5_1},
+    [LI_Q8_0] = {rows_q8_0, tile_q8_0},
+    [LI_Q2_K] = {rows_q2_k, tile_q2_k},
+    [LI_Q3_K] = {rows_q3_k, tile_q3_k},
+    [LI_Q4_K] = {rows_q4_k, tile_q4_k},
+    [LI_Q5_K] = {rows_q5_k, tile_q5_k},
+    [LI_Q6_K] = {rows_q6_k, tile_q6_k},
+    [LI_IQ4_NL] = {rows_iq4_nl, tile_iq4_nl},
+    [LI_IQ4_XS] = {rows_iq4_xs, tile_iq4_xs},
+    [LI_MXFP4] = {rows_mxfp4, tile_mxfp4},
 };
 
 static int_kernels kernels_of(int type)
 {
-    return kernels[type].vector ? kernels[type] : (int_kernels){vector_decoded, tile_decoded};
+    return kernels[type].rows ? kernels[type] : (int_kernels){rows_decoded, tile_decoded};
+}
+
+/* Rows are read once: a row of blocks stays in the first cache while tokens go by, four at a time. */
+static void few_tokens(int_kernels k, const li_matrix *w, const char *xq, int n_tokens, float *y, int64_t ldy,
+                       int64_t row0, int64_t row1)
+{
+    int64_t token_bytes = li_token_bytes(LI_KIND_INT, w->n_in);
+    if (n_tokens <= ROW_TOKENS) {
+        k.rows(w, xq, n_tokens, y, ldy, row0, row1);
+        return;
+    }
+    for (int64_t r = row0; r < row1; r++)
+        for (int t = 0; t < n_tokens; t += ROW_TOKENS) {
+            int n = n_tokens - t < ROW_TOKENS ? n_tokens - t : ROW_TOKENS;
+            k.rows(w, xq + t * token_bytes, n, y + t * ldy, ldy, r, r + 1);
+        }
 }
 
 static void linear_int(const li_matrix *w, const char *xq, int64_t n_tokens, float *y, int64_t ldy, int64_t row0,
@@ -472,8 +557,8 @@ static void linear_int(const li_matrix *w, const char *xq, int64_t n_tokens, flo
     int_kernels k = kernels_of(w->type);
     int n_mins = li_type(w->type)->n_mins;
     int64_t token_bytes = li_token_bytes(LI_KIND_INT, w->n_in);
-    if (n_tokens == 1) {
-        k.vector(w, xq, y, row0, row1);
+    if (n_tokens <= FEW_TOKENS) {
+        few_tokens(k, w, xq, (int)n_tokens, y, ldy, row0, row1);
         return;
     }
     for (int64_t r = row0; r < row1; r += TILE_ROWS) {

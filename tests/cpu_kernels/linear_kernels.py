@@ -110,9 +110,7 @@ def prepare(kind: GGMLType, x: Floats) -> NDArray[np.uint8]:
     return xq
 
 
-def linear(
-    kind: GGMLType, blocks: NDArray[np.uint8], x: Floats, cuts: tuple[int, ...] = (), offset: int = 0
-) -> Floats:
+def linear(kind: GGMLType, blocks: NDArray[np.uint8], x: Floats, cuts: tuple[int, ...] = (), offset: int = 0) -> Floats:
     """x (T, n_in) times blocks (n_out, row_bytes), rows split at `cuts`, the matrix `offset` bytes off alignment.
 
     The matrix ends where its memory ends, so that a read beyond it is one that a sanitizer sees.
