@@ -14,7 +14,7 @@ from localinfer import paths
 from localinfer.history_store import HistoryStore
 from localinfer.tui.bridge import EngineBridge, EngineOptions, ModelFailed, SamplingParams, Service
 from localinfer.tui.screens.chat import ChatScreen
-from localinfer.tui.session import ChatSession
+from localinfer.tui.session import ChatSession, model_name
 from localinfer.tui.themes import DARK, LIGHT
 
 
@@ -56,6 +56,7 @@ class LocalinferApp(App[int]):
     def open_model(self, path: str, options: EngineOptions) -> None:
         """Load a model; what is open is closed first. The chat screen hears how it goes."""
         self.model_path, self.options = path, options
+        self.session.model = model_name(path)
         if self._opening is not None:
             self._opening.cancel()
         self._opening = asyncio.create_task(self._open())

@@ -35,7 +35,8 @@ __all__ = [
 ]  # fmt: skip
 
 FRAME_S = 1 / 30
-SCREEN_SHARE = 0.2  # the part of the time that showing streamed text may take
+SCREEN_SHARE = 0.2  # the part of a core that showing streamed text may take
+SLOWEST_FRAME_S = 0.2
 
 
 class Service(Protocol):
@@ -168,8 +169,8 @@ class EngineBridge:
         await self.service.close()
 
     def shown(self, cost_s: float) -> None:
-        """The screen says what the last text cost it, and gets the next one accordingly later."""
-        self._pace_s = max(FRAME_S, cost_s / SCREEN_SHARE)
+        """The screen says what CPU time the last text cost it, and gets the next one accordingly later."""
+        self._pace_s = min(max(FRAME_S, cost_s / SCREEN_SHARE), SLOWEST_FRAME_S)
 
     def _take(self, event: GenerationEvent) -> bool:
         match event:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -11,6 +12,15 @@ from localinfer.history_store import HistoryStore
 from localinfer.tui.bridge import Prompt, SamplingParams, TurnDone, TurnFailed
 
 FLUSH_S = 0.5  # streamed text reaches the disk at least this often
+
+
+def model_name(path: str, own_name: str = "") -> str:
+    """What to call a model: its file's name without the quantization; its own name where the file is a mere hash."""
+    stem = path.rpartition("/")[2].removesuffix(".gguf")
+    if own_name and re.fullmatch(r"(sha256-)?[0-9a-f]{32,}", stem):
+        return own_name
+    stem = re.sub(r"-\d{5}-of-\d{5}$", "", stem)
+    return re.sub(r"[.-](I?Q\d\w*|B?F\d+|TQ\d\w*|MXFP4\w*)$", "", stem, flags=re.IGNORECASE) or own_name
 
 
 @dataclass

@@ -30,7 +30,9 @@ def store(tmp_path: Path) -> HistoryStore:
 def make_app(store: HistoryStore) -> Callable[..., LocalinferApp]:
     """make_app(Answer(...), ...) -> an app on a scripted engine; `service=` for another one."""
 
-    def make(*answers: Answer, service: ScriptedService | None = None, model: str = "/models/tiny.gguf") -> LocalinferApp:
+    def make(
+        *answers: Answer, service: ScriptedService | None = None, model: str = "/models/tiny.gguf"
+    ) -> LocalinferApp:
         return LocalinferApp(service or ScriptedService(list(answers) or [Answer()]), model, store=store)
 
     return make

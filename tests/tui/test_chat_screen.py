@@ -126,7 +126,7 @@ async def test_thinking_is_folded_and_unfolds(make_app):
 
 
 async def test_the_reading_position_stays_while_text_streams(make_app):
-    app = make_app(Answer(long_markdown(900), tok_s=400))
+    app = make_app(Answer(long_markdown(2000), tok_s=400))
     async with app.run_test(size=(80, 20)) as pilot:
         await ask(pilot, "go", wait=False)
         transcript = app.chat.transcript

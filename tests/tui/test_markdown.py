@@ -115,7 +115,13 @@ def test_a_piece_costs_the_same_late_as_early():
 
 @pytest.mark.parametrize("opening", ["```python\n", "", "- item\n"])
 def test_a_long_block_does_not_slow_down_its_own_end(opening: str):
-    line = "- item with some text\n" if opening.startswith("-") else "x = call(1)  # note\n" if opening else "text here\n\n"
+    line = (
+        "- item with some text\n"
+        if opening.startswith("-")
+        else "x = call(1)  # note\n"
+        if opening
+        else "text here\n\n"
+    )
     document = MarkdownDocument(80)
     document.feed(opening)
     costs = []

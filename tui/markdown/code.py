@@ -28,6 +28,11 @@ def code_rows(code: str, language: str) -> list[Row]:
     return rows[: code.count("\n") + 1]  # a lexer ends its last line
 
 
+def warm_up() -> None:
+    """Load what the first code block needs (0.1 s), so that it does not stop the stream."""
+    code_rows("x = 1", "python")
+
+
 @lru_cache(maxsize=32)
 def _lexer(language: str) -> Any:
     from pygments.lexers import get_lexer_by_name

@@ -31,8 +31,9 @@ from localinfer.tui.bridge import (
     TurnText,
 )
 from localinfer.tui.commands import BY_NAME, completions, parse_command
+from localinfer.tui.markdown.code import warm_up
 from localinfer.tui.screens.chat_commands import ChatCommands
-from localinfer.tui.session import ChatSession
+from localinfer.tui.session import ChatSession, model_name
 from localinfer.tui.widgets.completion_menu import CompletionMenu
 from localinfer.tui.widgets.composer import Composer
 from localinfer.tui.widgets.message_view import MessageView
@@ -187,7 +188,8 @@ class ChatScreen(ChatCommands, Screen[None]):
         self._stopping = False
         self.set_status(state="reading", detail="", fraction=0.0, decode_tok_s=0.0)
         self._report_disk()
-        self.run_worker(self._turn(prompt), group="turn", exit_on_error=True)
+        self.run_worker(self._turn(prompt), group="turn")
+        self.run_worker(warm_up, group="warm-up", thread=True)  # while the prompt is read
 
     async def _turn(self, prompt: list[Prompt]) -> None:
         if await self.app.ensure_model():
@@ -202,7 +204,7 @@ class ChatScreen(ChatCommands, Screen[None]):
 
     def on_model_opened(self, event: ModelOpened) -> None:
         status = event.status
-        self.session.model = status.model or status.path.rpartition("/")[2]
+        self.session.model = model_name(status.path, status.model)
         self.query_one(TopBar).model_text = f"{self.session.model} {status.quant}".strip()
         self.composer.placeholder = f"Message {self.session.model}"
         self.query_one("#welcome-model", Static).update(Content(_model_line(status)))
@@ -225,13 +227,13 @@ class ChatScreen(ChatCommands, Screen[None]):
         view, turn = self._answer, self.session.turn
         if view is None or turn is None or turn.stopped:
             return
-        started = time.perf_counter()
+        started = time.thread_time()
         self.session.grow(event.answer, event.thinking)
         view.thinking_s = turn.thinking_s
         self.transcript.feed(view, event.answer, event.thinking)
         used = self._prompt_tokens + event.n_tokens
         self.set_status(state="writing", detail="", fraction=0.0, decode_tok_s=event.tok_s, context_used=used)
-        self.app.bridge.shown(time.perf_counter() - started)
+        self.app.bridge.shown(time.thread_time() - started)
 
     def on_turn_notice(self, event: TurnNotice) -> None:
         self.notify(event.text, markup=False)
@@ -388,8 +390,12 @@ def _note(message: ChatMessage) -> str:
 
 
 def _model_line(status: EngineStatus) -> str:
-    name = status.model or status.path.rpartition("/")[2]
-    parts = [name, status.quant, status.backend, f"{status.ctx} tokens of context" if status.ctx else ""]
+    parts = [
+        model_name(status.path, status.model),
+        status.quant,
+        status.backend,
+        f"{status.ctx} tokens of context" if status.ctx else "",
+    ]
     if not status.has_template:
         parts.append("no chat template: it continues text")
     return " · ".join(part for part in parts if part)
