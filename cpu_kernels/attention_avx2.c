@@ -18,6 +18,7 @@
 #include "vec_math.h"
 
 #define INLINE static inline __attribute__((always_inline))
+#define FIXED_ROWS 1
 
 typedef __m256 vf;
 typedef __m256i vi;

@@ -4,8 +4,9 @@
 #include "kv_half.h"
 #include "vec_math.h"
 
-#define INLINE static inline __attribute__((always_inline))
+#define INLINE static inline
 #define UNROLL
+#define FIXED_ROWS 0
 
 typedef struct {
     float f[8];
