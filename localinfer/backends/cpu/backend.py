@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import mmap
-import os
 import platform
 from collections import OrderedDict
 from collections.abc import Sequence
@@ -14,7 +13,7 @@ import numpy as np
 import psutil
 
 from localinfer.backends.base import Backend, DeviceInfo, Progress
-from localinfer.backends.cpu import structs
+from localinfer.backends.cpu import trace
 from localinfer.backends.cpu.cores import default_threads
 from localinfer.backends.cpu.kv import CpuKV
 from localinfer.backends.cpu.lib import Library, open_library
@@ -65,6 +64,7 @@ class CpuBackend:
         if not self.pool:
             raise BackendError(f"no memory for a pool of {threads} threads")
         self.threads: int = lib.li_pool_threads(self.pool)
+        self._traced = trace.start_if_asked(lib)
 
     def device_info(self) -> DeviceInfo:
         features = (self.lib.li_cpu_name().decode(),)
@@ -80,6 +80,8 @@ class CpuBackend:
         pool, self.pool = self.pool, None
         if pool:
             self.lib.li_pool_destroy(pool)
+            if self._traced:
+                trace.print_table(self.lib)
 
 
 class CpuModel:
@@ -91,7 +93,7 @@ class CpuModel:
         self.config = config
         self._backend = backend
         self._weights = weights
-        self._decoder = Decoder(config, weights)
+        self.decoder = Decoder(config, weights)
         self._tapes: OrderedDict[int, Tape] = OrderedDict()
         self._attention_scratch = b""
         self._scratch_address = 0
@@ -99,7 +101,7 @@ class CpuModel:
 
     def _probe(self) -> None:
         """Record the smallest tape: a missing tensor, a wrong shape or an unknown type shows now, not in a chat."""
-        Tape(self._backend.lib, self._decoder, 1, self._backend.threads).close()
+        Tape(self._backend.lib, self.decoder, 1, self._backend.threads).close()
 
     @property
     def scratch_bytes(self) -> int:
@@ -136,7 +138,7 @@ class CpuModel:
         if chunk not in self._tapes:
             while len(self._tapes) >= MAX_TAPES:
                 self._tapes.popitem(last=False)[1].close()
-            self._tapes[chunk] = Tape(self._backend.lib, self._decoder, chunk, self._backend.threads)
+            self._tapes[chunk] = Tape(self._backend.lib, self.decoder, chunk, self._backend.threads)
         self._tapes.move_to_end(chunk)
         return self._tapes[chunk]
 
@@ -170,18 +172,3 @@ def cpu_name() -> str:
     except OSError:
         pass
     return platform.processor() or platform.machine()
-
-
-def trace_from_environment(lib: Library) -> bool:
-    """LOCALINFER_TRACE=1: time by operation, printed by print_trace."""
-    on = os.environ.get("LOCALINFER_TRACE", "") not in ("", "0")
-    if on:
-        lib.li_trace(1)
-    return on
-
-
-def trace(lib: Library) -> dict[str, tuple[int, int]]:
-    """Nanoseconds and calls by operation since tracing began."""
-    ns, calls = (ctypes.c_int64 * 16)(), (ctypes.c_int64 * 16)()
-    lib.li_trace_read(ns, calls)
-    return {name: (ns[i], calls[i]) for i, name in enumerate(structs.OP_NAMES) if name and calls[i]}

@@ -21,6 +21,10 @@ class Ceilings:
         self.bandwidth_bytes_s = 0.0
         self.flops = 0.0
 
+    def rebind(self, backend: Any) -> None:
+        """Measure on another pool from now on (one with more threads); what was seen stays."""
+        self._backend = backend
+
     def measure(self, seconds: float = 0.2) -> None:
         lib, pool = self._backend.lib, self._backend.pool
         bandwidth = lib.li_measure_read_bandwidth(pool, self._address, BUFFER_BYTES, seconds)
