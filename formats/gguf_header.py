@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
+from math import prod
 from mmap import mmap
 from pathlib import Path
 from typing import NoReturn
@@ -38,6 +39,7 @@ MAX_DIMENSIONS = 4
 _MIN_METADATA_BYTES = 8 + 4 + 1
 _MIN_TENSOR_BYTES = 8 + 4 + 4 + 8
 
+_TENSOR_TYPES = {int(t): t for t in GGMLType}
 _VALUE_TYPES = {int(t): t for t in ValueType}
 _U32 = struct.Struct("<I")
 _U64 = struct.Struct("<Q")
@@ -61,10 +63,7 @@ class TensorInfo:
     @property
     def n_values(self) -> int:
         """Product of the shape."""
-        n = 1
-        for size in self.shape:
-            n *= size
-        return n
+        return prod(self.shape)
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +145,7 @@ class _HeaderReader:
         if value_type is ValueType.ARRAY:
             return self.array(key, field)
         if value_type is ValueType.STRING:
-            length = self.string_length(field)
+            length = self.u64(field, ": length")
             start = self.skip(length, field)
             return Entry(key, value_type, False, start, length)
         at = self.skip(value_type.n_bytes, field)
@@ -160,7 +159,7 @@ class _HeaderReader:
         value_type = self.value_type(f"{field}: element type")
         if value_type is ValueType.ARRAY:
             self.fail(f"{field} at offset {at}: an array of arrays; localinfer reads flat arrays")
-        count = self.u64(f"{field}: count")
+        count = self.u64(field, ": count")
         if count > MAX_ELEMENTS:
             self.fail(f"{field} at offset {at}: {count} elements; the most in an array is {MAX_ELEMENTS}")
         start = self.pos
@@ -171,7 +170,7 @@ class _HeaderReader:
         return Entry(key, value_type, True, start, count)
 
     def value_type(self, field: str) -> ValueType:
-        at, type_id = self.pos, self.u32(f"{field}: type")
+        at, type_id = self.pos, self.u32(field, ": type")
         if type_id not in _VALUE_TYPES:
             self.fail(f"{field} at offset {at}: unknown value type {type_id}")
         return _VALUE_TYPES[type_id]
@@ -199,13 +198,13 @@ class _HeaderReader:
                 self.fail(f"tensor {name!r} at offset {at} appears twice")
             names.add(name)
             field = f"tensor {name!r}"
-            n_dimensions = self.u32(f"{field}: dimension count")
+            n_dimensions = self.u32(field, ": dimension count")
             if n_dimensions > MAX_DIMENSIONS:
                 self.fail(f"{field} at offset {at}: {n_dimensions} dimensions; the most is {MAX_DIMENSIONS}")
-            shape = _DIMENSIONS[n_dimensions].unpack_from(self.data, self.skip(8 * n_dimensions, f"{field}: shape"))
+            shape = _DIMENSIONS[n_dimensions].unpack_from(self.data, self.skip(8 * n_dimensions, field, ": shape"))
             if 0 in shape:
                 self.fail(f"{field} at offset {at}: shape {list(shape)} has a dimension of 0")
-            type_id, offset = _TYPE_AND_OFFSET.unpack_from(self.data, self.skip(12, f"{field}: type and offset"))
+            type_id, offset = _TYPE_AND_OFFSET.unpack_from(self.data, self.skip(12, field, ": type and offset"))
             table.append((name, shape, type_id, offset, at))
         return table
 
@@ -214,24 +213,26 @@ class _HeaderReader:
     ) -> TensorInfo:
         """A row of the table, checked against type, alignment and length of the file."""
         name, file_shape, type_id, relative, at = row
-        where = f"{self.path}: tensor {name!r} at offset {at}"
-        kind = GGMLType.from_id(type_id, where)
+        kind = _TENSOR_TYPES.get(type_id)
+        if kind is None:  # `or` would not do: F32 is 0
+            kind = GGMLType.from_id(type_id, self.tensor_at(name, at))
         shape = file_shape[::-1] or (1,)
-        try:
-            n_bytes = kind.row_bytes(shape[-1])
-        except FormatError as error:
-            raise FormatError(f"{where}: {error.message}") from None
-        for size in shape[:-1]:
-            n_bytes *= size
-        if relative % alignment:
-            raise FormatError(f"{where}: its data offset {relative} is no multiple of the alignment {alignment}")
+        n_bytes = prod(shape) // kind.block_values * kind.block_bytes
         offset = data_start + relative
-        if offset + n_bytes > self.size:
+        if shape[-1] % kind.block_values:
+            expected = f"rows of a multiple of {kind.block_values} values"
+            raise FormatError(f"{self.tensor_at(name, at)}: {kind.name} has {expected}, found {shape[-1]}")
+        if relative % alignment:
             raise FormatError(
-                f"{where}: its data is {n_bytes} bytes at {offset}, but the file ends at {self.size}",
-                _hint_when_cut(self.path),
+                f"{self.tensor_at(name, at)}: its data offset {relative} is no multiple of the alignment {alignment}"
             )
+        if offset + n_bytes > self.size:
+            found = f"its data is {n_bytes} bytes at {offset}, but the file ends at {self.size}"
+            raise FormatError(f"{self.tensor_at(name, at)}: {found}", _hint_when_cut(self.path))
         return TensorInfo(name, kind, shape, part, offset, n_bytes)
+
+    def tensor_at(self, name: str, at: int) -> str:
+        return f"{self.path}: tensor {name!r} at offset {at}"
 
     def check_overlaps(self, tensors: tuple[TensorInfo, ...], data_start: int) -> int:
         """FormatError where two tensors share bytes; otherwise the end of the last one."""
@@ -244,29 +245,27 @@ class _HeaderReader:
 
     # -- bytes ----------------------------------------------------------------------------------------------------
 
-    def skip(self, n: int, field: str) -> int:
-        """Step over n bytes; the offset where they start."""
+    def skip(self, n: int, field: str, part: str = "") -> int:
+        """Step over n bytes; the offset where they start. `field` and `part` name them, put together only to fail."""
         start = self.pos
         end = start + n
-        if end > self.size:
-            self.fail(f"{field} is {n} bytes at offset {start}, but the file ends at {self.size}", _INCOMPLETE)
-        if end > MAX_HEADER_BYTES:
-            self.fail(f"{field} is {n} bytes at offset {start}: a header of over {MAX_HEADER_BYTES} bytes")
+        if end > self.size or end > MAX_HEADER_BYTES:
+            what = f"{field}{part} is {n} bytes at offset {start}"
+            if end > self.size:
+                self.fail(f"{what}, but the file ends at {self.size}", _INCOMPLETE)
+            self.fail(f"{what}: a header of over {MAX_HEADER_BYTES} bytes")
         self.pos = end
         return start
 
-    def u32(self, field: str) -> int:
-        return _U32.unpack_from(self.data, self.skip(4, field))[0]
+    def u32(self, field: str, part: str = "") -> int:
+        return _U32.unpack_from(self.data, self.skip(4, field, part))[0]
 
-    def u64(self, field: str) -> int:
-        return _U64.unpack_from(self.data, self.skip(8, field))[0]
-
-    def string_length(self, field: str) -> int:
-        return self.u64(f"{field}: length")
+    def u64(self, field: str, part: str = "") -> int:
+        return _U64.unpack_from(self.data, self.skip(8, field, part))[0]
 
     def short_string(self, field: str, maximum: int) -> str:
         """A key or a name: at least one byte, UTF-8."""
-        at, length = self.pos, self.string_length(field)
+        at, length = self.pos, self.u64(field, ": length")
         if not 0 < length <= maximum:
             self.fail(f"{field} at offset {at}: expected 1 to {maximum} bytes, found {length}")
         start = self.skip(length, field)

@@ -99,7 +99,7 @@ BROKEN: dict[str, tuple[bytes, str]] = {
     "dimension 0": (one_tensor(b"a", 2, [4, 0]), r"tensor 'a' at offset 24: shape \[4, 0\] has a dimension of 0"),
     "dimensions overflow": (one_tensor(b"a", 4, [2**63] * 4), "tensor 'a' at offset 24: its data is"),
     "product wraps to 0": (one_tensor(b"a", 2, [2**32, 2**32]), f"its data is {2**66} bytes"),
-    "broken row": (one_tensor(b"a", 1, [33], 2), "tensor 'a' at offset 24: Q4_0: a row must hold a multiple of 32"),
+    "broken row": (one_tensor(b"a", 1, [33], 2), "tensor 'a' at offset 24: Q4_0 has rows of a multiple of 32"),
     "offset off the grid": (one_tensor(b"a", 1, [1], 0, 4), "data offset 4 is no multiple of the alignment 32"),
     "offset beyond the file": (one_tensor(b"a", 1, [1], 0, 2**40), f"its data is 4 bytes at {2**40 + 64}"),
     "offset overflows": (one_tensor(b"a", 1, [1], 0, 2**64 - 32), "its data is 4 bytes at 18446744073709551648"),

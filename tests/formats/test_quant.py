@@ -54,7 +54,7 @@ def test_bf16_keeps_nan_and_infinity_and_rounds_to_even():
 @given(arrays(np.float32, (3, 64), elements=st.floats(-1e4, 1e4, width=32)), st.sampled_from(BLOCK_TYPES))
 @settings(max_examples=100, deadline=None)
 def test_what_comes_back_is_within_a_step(x: np.ndarray, kind: GGMLType):
-    """Half a step; a whole one at the end of the range that Q4_0 and Q5_0 lack; and the rounding of half-float scales."""
+    """Half a step, a whole one where the range of Q4_0 and Q5_0 ends, and the rounding of half-float scales."""
     back = dequantize(quantize(x, kind), kind, x.shape).reshape(-1, 32)
     blocks = x.reshape(-1, 32)
     size = np.abs(blocks).max(axis=1)
