@@ -89,7 +89,7 @@ class Engine:
         self.n_ctx = n_ctx
         self.load_s = 0.0
         self._model = model
-        self._backend = backend
+        self.backend = backend
         self._device = backend.device_info()
         self._sizer = ChunkSizer(self.kv_spec.chunk)
         self._memory = MemoryRecord(plan) if plan and self._device.backend == "cpu" else None
@@ -111,6 +111,10 @@ class Engine:
         from localinfer.models.chat_template import ChatTemplate
 
         return ChatTemplate.from_gguf(self.file, self.tokenizer, self.options.template or None)
+
+    @property
+    def threads(self) -> int:
+        return self._device.threads
 
     @property
     def has_template(self) -> bool:
@@ -255,7 +259,7 @@ class Engine:
     def close(self) -> None:
         self.__dict__.pop("conversation", None)
         self._model.close()
-        self._backend.close()
+        self.backend.close()
         self.file.close()
 
     def __enter__(self) -> Engine:
