@@ -74,24 +74,21 @@ LI_AVX2_INLINE __m256i first_words(const uint8_t *group, int n, int stride)
 #undef LI_EIGHT
 }
 
-/* Lanes' low 16 bits are half floats, their upper 16 bits are 0. */
-LI_AVX2_INLINE __m256 floats_of_low_halves(__m256i words)
-{
-    __m256i packed = _mm256_permute4x64_epi64(_mm256_packus_epi32(words, words), 0x08);
-    return _mm256_cvtph_ps(_mm256_castsi256_si128(packed));
-}
-
 LI_AVX2_INLINE __m256 half_scales(const uint8_t *group, int n, int stride)
 {
-    return floats_of_low_halves(_mm256_and_si256(first_words(group, n, stride), _mm256_set1_epi32(0xFFFF)));
+    const __m256i low = _mm256_setr_epi8(0, 1, 4, 5, 8, 9, 12, 13, -1, -1, -1, -1, -1, -1, -1, -1, 0, 1, 4, 5, 8, 9, 12, 13,
+                                         -1, -1, -1, -1, -1, -1, -1, -1);
+    __m256i words = _mm256_shuffle_epi8(first_words(group, n, stride), low);
+    return _mm256_cvtph_ps(_mm256_castsi256_si128(_mm256_permute4x64_epi64(words, 0x08)));
 }
 
 /* Blocks that start with d and m, both half floats. */
 LI_AVX2_INLINE void half_scales_and_mins(const uint8_t *group, int n, int stride, __m256 *d, __m256 *m)
 {
-    __m256i words = first_words(group, n, stride);
-    __m256i ds = _mm256_and_si256(words, _mm256_set1_epi32(0xFFFF)), ms = _mm256_srli_epi32(words, 16);
-    __m256i packed = _mm256_permute4x64_epi64(_mm256_packus_epi32(ds, ms), 0xD8);
+    const __m256i apart = _mm256_setr_epi8(0, 1, 4, 5, 8, 9, 12, 13, 2, 3, 6, 7, 10, 11, 14, 15, 0, 1, 4, 5, 8, 9, 12, 13,
+                                           2, 3, 6, 7, 10, 11, 14, 15);
+    __m256i words = _mm256_shuffle_epi8(first_words(group, n, stride), apart);
+    __m256i packed = _mm256_permute4x64_epi64(words, 0xD8);
     *d = _mm256_cvtph_ps(_mm256_castsi256_si128(packed));
     *m = _mm256_cvtph_ps(_mm256_extracti128_si256(packed, 1));
 }

@@ -188,14 +188,15 @@ LI_AVX2_INLINE __m256i add_halves(__m256i a, __m256i b)
     return _mm256_add_epi32(_mm256_permute2x128_si256(a, b, 0x20), _mm256_permute2x128_si256(a, b, 0x31));
 }
 
-/* isum[t], lane b: block b of a whole group times token t's, which start at block b0. Two blocks at a time and sums as
- * early as they can be, for want of registers. */
-LI_AVX2_INLINE void group_sums(int type, const uint8_t *group, const context *c, int n_tokens, const li_int_row *x,
-                               int64_t b0, __m256i *isum)
+/* isum[t], lane b: block b < n of a group times token t's, which start at block b0; 0 for b >= n. n is a constant, even.
+ * Two blocks at a time and sums as early as they can be, for want of registers. */
+LI_AVX2_INLINE void group_sums(int type, const uint8_t *group, int n, const context *c, int n_tokens,
+                               const li_int_row *x, int64_t b0, __m256i *isum)
 {
     __m256i four[ROW_TOKENS][2], pair[ROW_TOKENS][2];
+    const __m256i zero = _mm256_setzero_si256();
     LI_UNROLL_8
-    for (int b = 0; b < 8; b += 2) {
+    for (int b = 0; b < n; b += 2) {
         __m256i lo0, hi0, lo1, hi1;
         values(type, group, b, c, &lo0, &hi0);
         values(type, group, b + 1, c, &lo1, &hi1);
@@ -205,14 +206,16 @@ LI_AVX2_INLINE void group_sums(int type, const uint8_t *group, const context *c,
             pair[t][b / 2 % 2] = add_pairs(dot(lo0, hi0, p), dot(lo1, hi1, p + 32));
             if (b % 4)
                 four[t][b / 4] = add_fours(pair[t][0], pair[t][1]);
+            else if (b + 2 == n)
+                four[t][b / 4] = add_fours(pair[t][0], zero);
         }
     }
     LI_UNROLL_8
     for (int t = 0; t < n_tokens; t++)
-        isum[t] = add_halves(four[t][0], four[t][1]);
+        isum[t] = n > 4 ? add_halves(four[t][0], four[t][1]) : add_halves(four[t][0], zero);
 }
 
-/* The same for the n < 8 blocks that end a row; lanes beyond are 0. */
+/* The same for any n. */
 LI_AVX2_INLINE void part_sums(int type, const uint8_t *group, int n, const context *c, int n_tokens,
                               const li_int_row *x, int64_t b0, __m256i *isum)
 {
@@ -233,15 +236,15 @@ LI_AVX2_INLINE void part_sums(int type, const uint8_t *group, int n, const conte
 }
 
 /* One group of a row into the running lanes of n_tokens tokens. */
-LI_AVX2_INLINE void add_group(int type, int n_mins, const uint8_t *group, int is_whole, int n, int n_tokens,
+LI_AVX2_INLINE void add_group(int type, int n_mins, const uint8_t *group, int is_constant, int n, int n_tokens,
                               const li_int_row *x, int64_t b0, __m256 *lanes)
 {
     context c;
     __m256i isum[ROW_TOKENS];
     __m256 d, m, m2;
     open_group(type, group, &c);
-    if (is_whole)
-        group_sums(type, group, &c, n_tokens, x, b0, isum);
+    if (is_constant)
+        group_sums(type, group, n, &c, n_tokens, x, b0, isum);
     else
         part_sums(type, group, n, &c, n_tokens, x, b0, isum);
     scales(type, group, n, &c, &d, &m, &m2);
@@ -271,7 +274,13 @@ LI_AVX2_INLINE void row_tokens(int type, int n_mins, const li_type_info *t, cons
         lanes[k] = _mm256_setzero_ps();
     for (int64_t b = 0; b < whole; b += 8)
         add_group(type, n_mins, group_at(type, t, row, b, 8, &room), 1, 8, n_tokens, x, b, lanes);
-    if (rest && !has_256_values(type))
+    if (has_256_values(type))
+        rest = 0;
+    if (rest == 2 && n_tokens == 1) /* n_in 576, 2880 */
+        add_group(type, n_mins, group_at(type, t, row, whole, 2, &room), 1, 2, n_tokens, x, whole, lanes);
+    else if (rest == 4 && n_tokens == 1) /* n_in 640, 896, 1152 */
+        add_group(type, n_mins, group_at(type, t, row, whole, 4, &room), 1, 4, n_tokens, x, whole, lanes);
+    else if (rest)
         add_group(type, n_mins, group_at(type, t, row, whole, rest, &room), 0, rest, n_tokens, x, whole, lanes);
     LI_UNROLL_8
     for (int k = 0; k < n_tokens; k++)
