@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -13,7 +14,7 @@ from typing import Any, Protocol
 from jinja2 import Template, TemplateError, TemplateSyntaxError, meta
 
 from localinfer.errors import LocalinferError, UnsupportedModel, UsageError
-from localinfer.models.template_budget import Budget, TemplateLimit
+from localinfer.models.template_budget import MAX_SECONDS, PROBE_SECONDS, Budget, TemplateLimit
 from localinfer.models.template_fallbacks import fallback_template
 from localinfer.models.template_sandbox import RaisedByTemplate, SecurityError, TemplateEnvironment
 from localinfer.models.thinking import (
@@ -36,6 +37,7 @@ _THINKING_SWITCHES: dict[str, tuple[object, object]] = {
     "thinking": (True, False),
     "thinking_mode": ("enabled", "disabled"),
     "thinking_budget": (None, 0),
+    "reasoning": (True, False),
 }
 
 
@@ -100,6 +102,7 @@ class ChatTemplate:
     ) -> None:
         self.source = source
         self._tokenizer = tokenizer
+        self._now = now
         self._environment = TemplateEnvironment(now)
         self._lock = threading.RLock()
         self._template = self._compiled(source)
@@ -161,10 +164,15 @@ class ChatTemplate:
 
     @cached_property
     def takes_system(self) -> bool:
-        """Does a system message reach the prompt?"""
+        """Does a system message reach the prompt? False only where a conversation without one can be rendered."""
+        user = {"role": "user", "content": "Hi"}
+        system = {"role": "system", "content": "Probe-7f3a"}
         try:
-            probe = [{"role": "system", "content": "Probe-7f3a"}, {"role": "user", "content": "Hi"}]
-            return "Probe-7f3a" in self._rendered(probe, True, None, None, {})
+            self._probe([user], True)
+        except LocalinferError:
+            return True
+        try:
+            return system["content"] in self._probe([system, user], True)
         except LocalinferError:
             return False
 
@@ -198,6 +206,12 @@ class ChatTemplate:
             return self._rendered(plain, add_generation_prompt, tools, enable_thinking, extra), ()
         return self._rendered(merged, add_generation_prompt, tools, enable_thinking, extra), (SYSTEM_MERGED,)
 
+    def _probe(
+        self, messages: list[dict[str, Any]], add_generation_prompt: bool, enable_thinking: bool | None = None
+    ) -> str:
+        """A rendering that serves to find out about the template."""
+        return self._rendered(messages, add_generation_prompt, None, enable_thinking, {}, PROBE_SECONDS)
+
     def _rendered(
         self,
         messages: list[dict[str, Any]],
@@ -205,17 +219,19 @@ class ChatTemplate:
         tools: Sequence[Mapping[str, Any]] | None,
         enable_thinking: bool | None,
         extra: Mapping[str, Any],
+        seconds: float = MAX_SECONDS,
     ) -> str:
         variables: dict[str, Any] = {**self._special, **self._switches(enable_thinking), **copy.deepcopy(dict(extra))}
         variables |= {"messages": copy.deepcopy(messages), "add_generation_prompt": add_generation_prompt}
         if tools is not None:
             variables["tools"] = [copy.deepcopy(dict(tool)) for tool in tools]
+        variables |= self._firefunction_variables(tools or ())
         template = self._tool_template if tools and self._tool_template else self._template
         with self._lock:
-            return self._run(template, variables)
+            return self._run(template, variables, seconds)
 
-    def _run(self, template: Template, variables: Mapping[str, Any]) -> str:
-        self._environment.budget = Budget(_n_chars(variables))
+    def _run(self, template: Template, variables: Mapping[str, Any], seconds: float) -> str:
+        self._environment.budget = Budget(_n_chars(variables), seconds)
         try:
             return "".join(template.generate(**variables))
         except RaisedByTemplate as error:
@@ -232,6 +248,15 @@ class ChatTemplate:
         except Exception as error:
             raise UsageError(f"the chat template fails on this conversation: {_one_line(error)}", _HINT) from None
 
+    def _firefunction_variables(self, tools: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+        """`functions` and `datetime`: texts that Firefunction's template takes ready-made."""
+        functions = [tool.get("function", tool) for tool in tools]
+        ready = {
+            "functions": json.dumps(functions, indent=4, ensure_ascii=False),
+            "datetime": self._now().strftime("%Y-%m-%d"),
+        }
+        return {name: text for name, text in ready.items() if name in self._variables}
+
     def _switches(self, enable_thinking: bool | None) -> dict[str, object]:
         if enable_thinking is None:
             return {}
@@ -243,16 +268,15 @@ class ChatTemplate:
 
     def _probed_thinking(self) -> ThinkingMarkers | None:
         """Render an answer that was thought about, and look at what stands around the thought."""
-        for thought in ("Thought-91c4", "Thought-91c4."):
-            answer = Message("assistant", "Answer-55e0", thinking=thought).as_dict()
-            for tail in ([], [{"role": "user", "content": "Bye"}]):
-                try:
-                    messages = [{"role": "user", "content": "Hi"}, answer, *tail]
-                    found = markers_around(self._rendered(messages, False, None, True, {}), thought)
-                except LocalinferError:
-                    continue
-                if found:
-                    return found
+        answer = Message("assistant", "Answer-55e0", thinking="Thought-91c4")
+        for tail in ([], [{"role": "user", "content": "Bye"}]):
+            messages = [{"role": "user", "content": "Hi"}, answer.as_dict(), *tail]
+            try:
+                rendered = self._probe(messages, False, True)
+            except LocalinferError:
+                continue
+            if found := markers_around(rendered, answer.thinking, answer.content):
+                return found
         return None
 
     def _encode(self, text: str) -> list[int]:

@@ -14,10 +14,12 @@ from typing import Any
 
 MAX_STEPS = 2_000_000
 MAX_SECONDS = 5.0
+PROBE_SECONDS = 1.0
 # Characters that all string operations of a rendering may make together, beside a share for long conversations.
 MAX_CHARS = 64 * 2**20
-CHARS_PER_INPUT_CHAR = 256
+CHARS_PER_INPUT_CHAR = 1024
 STEPS_PER_INPUT_CHAR = 8
+SECONDS_PER_INPUT_CHAR = 4e-6
 # A number with more digits than this is no prompt's business; big powers take forever.
 MAX_BITS = 4096
 _CLOCK_EVERY = 256
@@ -30,10 +32,11 @@ class TemplateLimit(Exception):
 class Budget:
     """Raises TemplateLimit when spent. `input_chars`: the size of the conversation to render."""
 
-    def __init__(self, input_chars: int = 0) -> None:
+    def __init__(self, input_chars: int = 0, seconds: float = MAX_SECONDS) -> None:
+        self._seconds = seconds + SECONDS_PER_INPUT_CHAR * input_chars
         self._steps = MAX_STEPS + STEPS_PER_INPUT_CHAR * input_chars
         self._chars = MAX_CHARS + CHARS_PER_INPUT_CHAR * input_chars
-        self._deadline = time.monotonic() + MAX_SECONDS
+        self._deadline = time.monotonic() + self._seconds
         self._until_clock = _CLOCK_EVERY
 
     def spend(self, steps: int = 1) -> None:
@@ -45,7 +48,7 @@ class Budget:
         if self._until_clock < 0:
             self._until_clock = _CLOCK_EVERY
             if time.monotonic() > self._deadline:
-                raise TemplateLimit(f"more than {MAX_SECONDS:.0f} s")
+                raise TemplateLimit(f"more than {self._seconds:.0f} s")
 
     def grow(self, n_chars: int) -> None:
         """Pay for a string of n_chars that is about to be made."""

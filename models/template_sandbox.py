@@ -109,12 +109,24 @@ class TemplateEnvironment(ImmutableSandboxedEnvironment):
             raise TemplateLimit("too wide an indent")
         if separators is not None:
             separators = (separators[0], separators[1])
-        encoder = json.JSONEncoder(ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
+        encoder = json.JSONEncoder(
+            ensure_ascii=ensure_ascii,
+            indent=indent,
+            separators=separators,
+            sort_keys=sort_keys,
+            default=self._json_list,
+        )
         parts = []
         for part in encoder.iterencode(value):
             self.budget.grow(len(part))
             parts.append(part)
         return "".join(parts)
+
+    def _json_list(self, value: object) -> object:
+        """What `map` and `select` give counts as a list."""
+        if isinstance(value, Iterator):
+            return self.budget.sized(value)
+        raise TypeError(f"Object of type {type(value).__name__} is not JSON serializable")
 
     def from_json(self, text: str) -> object:
         """json.loads."""
@@ -163,12 +175,28 @@ class TemplateEnvironment(ImmutableSandboxedEnvironment):
             return False
         return super().is_safe_attribute(obj, attr, value)
 
+    def wrap_str_format(self, value: Any) -> Callable[..., str] | None:
+        """`str.format`, as the sandbox lets it be, without wide fields."""
+        wrapped = super().wrap_str_format(value)
+        if wrapped is None:
+            return None
+        text = str(value.__self__)
+
+        def priced(*args: Any, **kwargs: Any) -> str:
+            self._check_format(text)
+            self.budget.grow(len(text))
+            for argument in (*args, *kwargs.values()):
+                self.budget.text_of(argument)
+            return wrapped(*args, **kwargs)
+
+        return priced
+
     def call(self, context: Context, obj: Any, /, *args: Any, **kwargs: Any) -> Any:
         """Every call pays; calls that make text or containers pay for these."""
         self.budget.spend()
         owner, name = getattr(obj, "__self__", None), getattr(obj, "__name__", "")
         if isinstance(owner, str):
-            args = self._priced_method(owner, name, args, kwargs)
+            args = self._priced_method(owner, name, args)
         elif isinstance(owner, list | dict) and name in ("append", "extend", "insert", "setdefault", "update"):
             self.budget.pay_for_tree([*args, *kwargs.values()])
         elif isinstance(owner, list | dict) and name == "copy":
@@ -210,7 +238,7 @@ class TemplateEnvironment(ImmutableSandboxedEnvironment):
         if isinstance(left, int) and isinstance(right, int) and left.bit_length() + right.bit_length() > MAX_BITS:
             raise TemplateLimit("too large a number")
 
-    def _priced_method(self, text: str, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
+    def _priced_method(self, text: str, name: str, args: tuple[Any, ...]) -> tuple[Any, ...]:
         """The arguments to call `text.name` with, after paying for what it will make."""
         self.budget.grow(len(text))
         if name == "replace" and len(args) >= 2:
@@ -219,10 +247,6 @@ class TemplateEnvironment(ImmutableSandboxedEnvironment):
             values = self.budget.sized(args[0])
             self.budget.grow(sum(len(value) + len(text) for value in values if isinstance(value, str)))
             return (values, *args[1:])
-        elif name == "format":
-            self._check_format(text)
-            for value in (*args, *kwargs.values()):
-                self.budget.text_of(value)
         return args
 
     def _pay_for_replace(self, text: str, old: object, new: object) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 Kind = Literal["answer", "thinking"]
@@ -27,12 +27,16 @@ class ThinkingMarkers:
 
 
 _HARMONY_HIDDEN = (
+    "<|end|>",
     "<|start|>assistant<|channel|>final<|message|>",
     "<|start|>assistant<|channel|>commentary<|message|>",
     "<|channel|>final<|message|>",
     "<|channel|>commentary<|message|>",
     "<|start|>assistant",
 )
+
+_MUSE_HIDDEN = ("<|eom|>", "<|start|>assistant", "<|start|>assistant to=user<|message|>", "to=user<|message|>")
+_KIMI3_HIDDEN = ("<|open|>response<|sep|>", "<|close|>response<|sep|>", "<|close|>message<|sep|>")
 
 # Longer ones first: the first whose start and end both stand in a template is its style.
 MARKER_STYLES: tuple[ThinkingMarkers, ...] = (
@@ -47,25 +51,30 @@ MARKER_STYLES: tuple[ThinkingMarkers, ...] = (
     ThinkingMarkers(
         "<|think|>", "<|end|>", hidden=("<|begin|>assistant<|content|>", "<|begin|>assistant", "<|content|>")
     ),
+    ThinkingMarkers("to=self<|message|>", "<|eom|>", hidden=_MUSE_HIDDEN),
+    ThinkingMarkers("<|open|>think<|sep|>", "<|close|>think<|sep|>", hidden=_KIMI3_HIDDEN),
     ThinkingMarkers("<think>", "</think>"),
     ThinkingMarkers("<thinking>", "</thinking>"),
     ThinkingMarkers("<thought>", "</thought>"),
 )
 
-_TAG = r"(?:<[^<>\s]{1,40}>|\[/?[A-Z_]{2,20}\])"
+# <think>, </think:x>, [THINK], or a composed one: <|open|>think<|sep|>
+_TAG = r"(?:<\|[^<>|]{1,20}\|>\w+<\|[^<>|]{1,20}\|>|<[^<>\s]{1,40}>|\[/?[A-Z_]{2,20}\])"
 
 
 def markers_in_source(source: str) -> ThinkingMarkers | None:
-    """The known style whose start and end both stand in the template's text (escapes like \\n read)."""
+    """The known style whose tags stand in the template's text. Some templates only cut at the end tag of earlier
+    answers: that tells the style too."""
     text = source.replace("\\n", "\n")
     for style in MARKER_STYLES:
-        if _stem(style.start) in text and _stem(style.end) in text:
-            return style
-    return None
+        if style.start.rstrip() in text and style.end in text:
+            return _with_response_tags(style, text)
+    return next((style for style in MARKER_STYLES if style.end.startswith("</") and style.end in text), None)
 
 
-def markers_around(rendered: str, reasoning: str) -> ThinkingMarkers | None:
-    """What stands around `reasoning` in a rendered conversation: a known style, or tags that look like a pair."""
+def markers_around(rendered: str, reasoning: str, answer: str) -> ThinkingMarkers | None:
+    """What stands around `reasoning` in a rendered conversation: a known style, or tags that look like a pair. Tags
+    between the reasoning's end and `answer` are hidden from readers."""
     before, found, after = rendered.partition(reasoning)
     if not found:
         return None
@@ -73,9 +82,12 @@ def markers_around(rendered: str, reasoning: str) -> ThinkingMarkers | None:
     for style in MARKER_STYLES:
         if before.endswith(style.start.rstrip()) and after.startswith(style.end):
             return style
-    start = re.search(rf"({_TAG}|<\|[^<>]{{1,20}}\|>\w+(?:<\|[^<>]{{1,20}}\|>)+)\Z", before)
-    end = re.match(rf"(<\|[^<>]{{1,20}}\|>\w+(?:<\|[^<>]{{1,20}}\|>)+|{_TAG})", after)
-    return ThinkingMarkers(start[1], end[1]) if start and end else None
+    start, end = re.search(rf"({_TAG})\Z", before), re.match(_TAG, after)
+    if not start or not end:
+        return None
+    between = after[end.end() :].partition(answer)[0].strip()
+    hidden = (between,) if re.fullmatch(_TAG, between) else ()
+    return ThinkingMarkers(start[1], end[0], hidden=hidden)
 
 
 def opened_by(prompt: str, markers: ThinkingMarkers) -> bool:
@@ -83,9 +95,10 @@ def opened_by(prompt: str, markers: ThinkingMarkers) -> bool:
     return prompt.rstrip().endswith(markers.start.rstrip())
 
 
-def _stem(marker: str) -> str:
-    """The first tag of a marker: templates write `<|channel|>analysis<|message|>` in one piece or several."""
-    return marker.rstrip()
+def _with_response_tags(style: ThinkingMarkers, source: str) -> ThinkingMarkers:
+    """Granite's answers stand in <response> tags."""
+    tags = ("<response>", "</response>")
+    return replace(style, hidden=(*style.hidden, *tags)) if all(tag in source for tag in tags) else style
 
 
 class ThinkingSplitter:
@@ -113,25 +126,26 @@ class ThinkingSplitter:
         return pieces
 
     def flush(self) -> list[tuple[Kind, str]]:
-        """The rest, at the end of the answer."""
+        """The rest, at the end of the answer. A whole marker that waited for more is still a marker."""
         pieces: list[tuple[Kind, str]] = []
         held, self._held = self._held, ""
-        self._emit(pieces, held)
+        self._emit(pieces, "" if held in self._active() else held)
         return pieces
 
     def _active(self) -> tuple[str, ...]:
-        """The markers that mean something now. A model may open the thinking that the prompt has already opened."""
-        start = self._markers.start.rstrip()
-        if self._kind == "thinking":
-            return (self._markers.end, start) if self._at_edge else (self._markers.end,)
-        return (start, *self._markers.hidden)
+        """The markers that mean something now. Thinking starts only where nothing has been written yet: an answer may
+        well speak of <think>. A model may write the start that its prompt has already written."""
+        opening = (self._markers.start.rstrip(),) if self._at_edge else ()
+        return (*opening, self._markers.end) if self._kind == "thinking" else (*opening, *self._markers.hidden)
 
     def _ends_kind(self, marker: str) -> bool:
         return marker == self._markers.end or marker == self._markers.start.rstrip()
 
     def _next_marker(self) -> tuple[int, str] | None:
         """Place and text of the first marker that stands whole; of those at one place the longest."""
+        start = self._markers.start.rstrip()
         found = [(at, -len(m), m) for m in self._active() if (at := self._held.find(m)) >= 0]
+        found = [entry for entry in found if entry[2] != start or not self._held[: entry[0]].strip()]
         if not found:
             return None
         at, _, marker = min(found)

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from localinfer.models.tokenizer.byte_chars import byte_chars
-from localinfer.models.tokenizer.chunks import SPACE, PairSplitter, space_splitter
-from localinfer.models.tokenizer.merging import NEVER, merge_symbols
+from localinfer.models.tokenizer.chunks import SPACE, Chunker, PairSplitter
+from localinfer.models.tokenizer.merging import merge_symbols
 from localinfer.models.tokenizer.pretokenizers import PreTokenizer
 from localinfer.models.tokenizer.vocabulary import Vocabulary
 from localinfer.models.tokenizer.word_cache import WordCache
@@ -32,8 +32,10 @@ class BPE:
         self._pairs = PairSplitter(self._joined_pairs)
         self._split = pre.splitter()
         if not pre.byte_encoded:
-            self._split_at_spaces = space_splitter(pair[0] for pair in self._joined_pairs() if pair[1] == SPACE)
+            made = {rule.replace(" ", "", 1) for rule in merges}
+            self._split_line = Chunker(made, made).split
         self._words = WordCache(self._encode_word)
+        self._parts = WordCache(self._merged)  # of long words; in their spelling
 
     def encode(self, text: str) -> list[int]:
         """Ids of `text`, in which no special token is looked for."""
@@ -45,19 +47,22 @@ class BPE:
         """One run of newlines, or a line without any (UTF-8 spelling)."""
         if line[0] == "\n":
             return self._words[line]
-        return self._words.ids_of(self._split_at_spaces(line))
+        return self._words.ids_of(self._split_line(line))
 
     def _encode_word(self, word: str) -> list[int]:
         spelled = byte_chars(word) if self._byte_encoded else word
         if (self._whole_words or spelled[0] == "\n") and spelled in self._ids:
             return [self._ids[spelled]]
-        parts = self._pairs.split(spelled) if len(spelled) > _LONG_WORD else [spelled]
-        return [
-            i for part in parts for symbol in merge_symbols(list(part), self._priority) for i in self._symbol(symbol)
-        ]
+        if len(spelled) > _LONG_WORD:
+            return [i for part in self._pairs.split(spelled) for i in self._parts[part]]
+        return self._merged(spelled)
 
-    def _priority(self, left: str, right: str) -> float:
-        return self._ranks.get(f"{left} {right}", NEVER)
+    def _merged(self, spelled: str) -> list[int]:
+        symbols = merge_symbols(list(spelled), self._ranks, " ")
+        try:
+            return [self._ids[symbol] for symbol in symbols]
+        except KeyError:
+            return [i for symbol in symbols for i in self._symbol(symbol)]
 
     def _symbol(self, symbol: str) -> list[int]:
         """A merged symbol that is no token falls apart into its bytes; bytes without a token are left out."""

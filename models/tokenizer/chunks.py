@@ -1,34 +1,87 @@
 """Cut a text where no merge can reach across: the parts then merge as they would in the whole.
 
-Merging only ever joins neighbours into a string that some token (or merge rule) spells. If no token has the
-characters `ab` side by side, no merge ever crosses a border between an a and a b, so what happens left of it is
-independent of what happens right of it: the queue's order within each side is the same with or without the other.
+Merging only ever joins neighbours into a token (or what a merge rule spells). If no token that merging can make has
+the characters `ab` side by side, no merge ever crosses a border between an a and a b. What happens left of it is then
+independent of what happens right of it: the order of merges within each side is the same with or without the other.
 
-Tokens that hold white space (`▁`) inside, after another character, are rare. So one pattern cuts before each run of
-`▁`, unless the character before it is one of those seen before a `▁` in some token.
+A token longer than one character is made from two parts, each a token or one character. Tokens without such a pair of
+parts (`<unused7>`, `</table>`, `<0x0A>` in most vocabularies) are never made, so their borders do not count.
+
+SentencePiece vocabularies do not mix `▁` or ASCII punctuation into words, with some exceptions. Texts are cut at all
+these borders; the exceptions (`glue`: pairs of characters) are found in each vocabulary, and parts that meet at one are
+joined again.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Container, Iterable
 from operator import add
 
 SPACE = "▁"
+_MARKS = "".join(re.escape(chr(code)) for code in range(1, 0x80) if not chr(code).isalnum())
+_WORD = f"[^\0{SPACE}{_MARKS}]"
+_CHUNK = re.compile(f"{SPACE}*(?:[^{SPACE}{_MARKS}]+|[{_MARKS}]+)|{SPACE}+", re.DOTALL)
+_BORDER = re.compile(f"{_WORD}(?=[{SPACE}{_MARKS}])|[{_MARKS}](?=[^\0{_MARKS}])", re.DOTALL)
 
 
-def space_splitter(before_space: Iterable[str]) -> Callable[[str], list[str]]:
-    """A function that cuts before runs of `▁`, but not after the characters `before_space`."""
-    glue = "".join(re.escape(char) for char in sorted(set(before_space) - {SPACE}))
-    if not glue:
-        return re.compile(f"{SPACE}+[^{SPACE}]*|[^{SPACE}]+").findall
-    chunk = f"(?:{SPACE}+[^{SPACE}]*|[^{SPACE}]+)(?:(?<=[{glue}]){SPACE}+[^{SPACE}]*)*"
-    return re.compile(chunk).findall
+class Chunker:
+    """Cuts before `▁` and between words and ASCII punctuation. `tokens` are what merging may make, `parts` what it may
+    make them from (beside single characters)."""
+
+    def __init__(self, tokens: Iterable[str], parts: Container[str]) -> None:
+        self.glue = {
+            pair for token in _with_borders("\0".join(tokens)) if _can_be_made(token, parts) for pair in _borders(token)
+        }
+        self._has_glue = re.compile(_pairs_pattern(self.glue), re.DOTALL).search if self.glue else None
+
+    def split(self, text: str) -> list[str]:
+        """The chunks of `text`, in order."""
+        chunks = _CHUNK.findall(text)
+        if self._has_glue is None or len(chunks) < 2 or not self._has_glue(text):
+            return chunks
+        joined = [chunks[0]]
+        for chunk in chunks[1:]:
+            if joined[-1][-1] + chunk[0] in self.glue:
+                joined[-1] += chunk
+            else:
+                joined.append(chunk)
+        return joined
 
 
-def characters_before_space(texts: Iterable[str]) -> set[str]:
-    """Every character that some text of `texts` has right before a `▁` (`▁` itself aside)."""
-    return set(re.findall(f"([^\0{SPACE}])(?={SPACE})", "\0".join(texts), re.DOTALL))
+def _with_borders(joined: str) -> set[str]:
+    """The tokens of a \\0-joined text at whose inside texts would be cut."""
+    found = set()
+    position = 0
+    while match := _BORDER.search(joined, position):
+        start = joined.rfind("\0", 0, match.start()) + 1
+        position = joined.find("\0", match.start())
+        if position < 0:
+            position = len(joined)
+        found.add(joined[start:position])
+    return found
+
+
+def _borders(token: str) -> list[str]:
+    """The pairs of characters at which `token` would be cut."""
+    return [token[match.start() : match.start() + 2] for match in _BORDER.finditer(token)]
+
+
+def _can_be_made(token: str, parts: Container[str]) -> bool:
+    """Is there a split of `token` into two strings that are parts or single characters?"""
+    n = len(token)
+    return any((i == 1 or token[:i] in parts) and (i == n - 1 or token[i:] in parts) for i in range(1, n))
+
+
+def _pairs_pattern(pairs: Collection[str]) -> str:
+    """A pattern that finds any of `pairs`: `[ab](?=[xy])|...`."""
+    rights: dict[str, str] = {}
+    for pair in sorted(pairs):
+        rights[pair[0]] = rights.get(pair[0], "") + re.escape(pair[1])
+    lefts: dict[str, str] = {}
+    for left, right in rights.items():
+        lefts[right] = lefts.get(right, "") + re.escape(left)
+    return "|".join(f"[{left}](?=[{right}])" for right, left in lefts.items())
 
 
 class PairSplitter:

@@ -8,7 +8,7 @@ special token starts inside a shorter one; where a matched token could be so ove
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 
 Piece = str | int  # plain text, or the id of a special token
@@ -30,12 +30,17 @@ class SpecialMatcher:
     def __init__(self, tokens: list[SpecialToken]) -> None:
         self._by_text = {token.text: token for token in tokens}
         self._strips = any(token.strips_left or token.strips_right for token in tokens)
+        runs = _whole_runs(self._by_text)
         lengths: dict[str, set[int]] = {}
-        for token in tokens:
-            lengths.setdefault(token.text[:2], set()).add(len(token.text))
+        for text in self._by_text:
+            if text[0] not in runs:
+                lengths.setdefault(text[:2], set()).add(len(text))
         # Two characters tell nearly every place where no token starts: prose has many '<' and ' ', few '<|' and '  '.
         self._lengths = {head: sorted(found, reverse=True) for head, found in lengths.items()}
-        self._starts = re.compile(_starts_pattern(self._lengths), re.DOTALL) if tokens else None
+        # A run of one character (Gemma's newlines and tabs) is matched whole: it is a token as it stands.
+        parts = [f"{re.escape(char)}{{{least},{most}}}" for char, (least, most) in sorted(runs.items())]
+        self._runs = frozenset(runs)
+        self._starts = re.compile("|".join([*parts, *_head_patterns(lengths)]), re.DOTALL) if tokens else None
         self._overlapped: dict[str, bool] = {}
 
     def split(self, text: str) -> list[Piece]:
@@ -67,7 +72,11 @@ class SpecialMatcher:
         return next(self._all_at(text, start, head), None)
 
     def _all_at(self, text: str, start: int, head: str) -> Iterator[SpecialToken]:
-        """All tokens at `start`, longest first; `head` is what the start pattern saw there (1 or 2 characters)."""
+        """All tokens at `start`, longest first; `head` is what the start pattern saw there: a run, or 1 to 2
+        characters."""
+        if head[0] in self._runs:
+            yield from (self._by_text[head[:n]] for n in range(len(head), 0, -1) if head[:n] in self._by_text)
+            return
         for key in (head, head[:1]) if len(head) == 2 else (head,):
             for length in self._lengths.get(key, ()):
                 token = self._by_text.get(text[start : start + length])
@@ -150,14 +159,27 @@ def _same_runs(a: str, b: str) -> bool:
     return set(a) == set(b) == {a[0]}
 
 
-def _starts_pattern(lengths: Mapping[str, object]) -> str:
-    """A pattern for the first one or two characters of any token, grouped by the first: `<[|/]|\\[I`."""
+def _head_patterns(heads: Iterable[str]) -> list[str]:
+    """Patterns for the first one or two characters of any token, one for each first character: `<[|/]`."""
     seconds: dict[str, set[str]] = {}
-    for head in lengths:
+    for head in heads:
         seconds.setdefault(head[0], set()).add(head[1:])
     parts = []
     for first, rest in sorted(seconds.items()):
         pairs = "".join(re.escape(char) for char in sorted(rest - {""}))
         tail = f"[{pairs}]" if pairs else ""
         parts.append(re.escape(first) + tail + ("?" if tail and "" in rest else ""))
-    return "|".join(parts)
+    return parts
+
+
+def _whole_runs(texts: Collection[str]) -> dict[str, tuple[int, int]]:
+    """Characters whose tokens are all runs of it, of every length from the first to the second number."""
+    by_first: dict[str, list[str]] = {}
+    for text in texts:
+        by_first.setdefault(text[0], []).append(text)
+    found = {}
+    for char, own in by_first.items():
+        sizes = sorted(map(len, own))
+        if len(own) > 1 and sizes == list(range(sizes[0], sizes[-1] + 1)) and all(t == char * len(t) for t in own):
+            found[char] = sizes[0], sizes[-1]
+    return found

@@ -6,8 +6,10 @@ tokens. Llama-style files put a space before the text and after each special tok
 
 from __future__ import annotations
 
-from localinfer.models.tokenizer.chunks import SPACE, PairSplitter, characters_before_space, pairs_in, space_splitter
-from localinfer.models.tokenizer.merging import NEVER, merge_symbols
+from operator import neg
+
+from localinfer.models.tokenizer.chunks import SPACE, Chunker, PairSplitter, pairs_in
+from localinfer.models.tokenizer.merging import merge_symbols
 from localinfer.models.tokenizer.vocabulary import Vocabulary
 from localinfer.models.tokenizer.word_cache import WordCache
 
@@ -19,9 +21,11 @@ class SPM:
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         self._ids = vocabulary.ids
-        self._scores = vocabulary.scores
+        scores = vocabulary.scores or [0.0] * vocabulary.n_vocab
+        # A repeated text counts with its last id, as in `ids`.
+        self._priority = dict(zip(vocabulary.tokens, map(neg, scores), strict=False))
         self._byte_ids = vocabulary.byte_ids()
-        self._split = space_splitter(characters_before_space(vocabulary.tokens))
+        self._split = Chunker(vocabulary.tokens, vocabulary.ids).split
         self._pairs = PairSplitter(lambda: pairs_in(vocabulary.tokens))
         self._chunks = WordCache(self._encode_chunk)
 
@@ -30,16 +34,18 @@ class SPM:
         return self._chunks.ids_of(self._split(text.replace(" ", SPACE)))
 
     def _encode_chunk(self, chunk: str) -> list[int]:
-        parts = self._pairs.split(chunk) if len(chunk) > _LONG_CHUNK else [chunk]
-        return [
-            i for part in parts for symbol in merge_symbols(list(part), self._priority) for i in self._symbol(symbol)
-        ]
+        if len(chunk) > _LONG_CHUNK:
+            parts = self._pairs.split(chunk)
+            if len(parts) > 1:
+                return self._chunks.ids_of(parts)
+        return self._merged(chunk)
 
-    def _priority(self, left: str, right: str) -> float:
-        token = self._ids.get(left + right)
-        if token is None:
-            return NEVER
-        return -self._scores[token] if self._scores is not None else 0.0
+    def _merged(self, chunk: str) -> list[int]:
+        symbols = merge_symbols(list(chunk), self._priority, "")
+        try:
+            return [self._ids[symbol] for symbol in symbols]
+        except KeyError:
+            return [i for symbol in symbols for i in self._symbol(symbol)]
 
     def _symbol(self, symbol: str) -> list[int]:
         found = self._ids.get(symbol)

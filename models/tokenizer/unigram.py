@@ -8,11 +8,18 @@ sums of float32 scores are exact in the doubles that hold them, whatever the sta
 from __future__ import annotations
 
 from localinfer.models.tokenizer.charsmap import CharsMap
-from localinfer.models.tokenizer.chunks import SPACE, characters_before_space, space_splitter
+from localinfer.models.tokenizer.chunks import SPACE, Chunker
 from localinfer.models.tokenizer.vocabulary import TokenType, Vocabulary
 from localinfer.models.tokenizer.word_cache import WordCache
 
 _UNKNOWN_PENALTY = 10.0
+
+
+class _Everything:
+    """Contains all: Viterbi takes a token as it stands, it need not be made from parts."""
+
+    def __contains__(self, item: object) -> bool:
+        return True
 
 
 class Unigram:
@@ -27,7 +34,7 @@ class Unigram:
         self._user_lengths = sorted({len(text) for text in self._user_defined}, reverse=True)
         self._scores = self._read_scores(vocabulary)
         self._max_chars = max(map(len, self._scores), default=1)
-        self._split = space_splitter(characters_before_space(self._scores))
+        self._split = Chunker(self._scores, _Everything()).split
         self._chunks = WordCache(self._encode_chunk)
 
     def _read_scores(self, vocabulary: Vocabulary) -> dict[str, tuple[float, int]]:

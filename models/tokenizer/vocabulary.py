@@ -6,6 +6,7 @@ Only `tokenizer.ggml.*` metadata is read. Where files leave a doubt we follow ll
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
@@ -65,7 +66,7 @@ class Vocabulary:
 
     tokens: list[str]
     ids: dict[str, int]
-    types: list[int]
+    types: bytearray
     scores: Sequence[float] | None  # higher is better; None where the file has none
     bos_id: int | None
     eos_id: int | None
@@ -81,8 +82,7 @@ class Vocabulary:
 
     def ids_of_type(self, *types: TokenType) -> list[int]:
         """Ascending ids whose type is one of `types`."""
-        wanted = {int(t) for t in types}
-        return [i for i, t in enumerate(self.types) if t in wanted]
+        return [match.start() for match in re.finditer(b"[%s]" % bytes(types), self.types)]
 
     def byte_ids(self) -> list[int | None]:
         """For each byte the id of `<0xNN>`, else of the one-character token, else the unknown token."""
@@ -92,8 +92,11 @@ class Vocabulary:
 def read_vocabulary(metadata: Mapping[str, Any], defaults: Mapping[str, int | None]) -> Vocabulary:
     """The vocabulary of `tokenizer.ggml.*`. `defaults` has the ids of bos, eos, unk that the tokenizer model
     implies where the file does not say. FormatError for missing, short or mistyped arrays."""
-    tokens = [text or f"[EMPTY_{i}]" for i, text in enumerate(_array(metadata, "tokens", str, 0))]
+    tokens = list(_array(metadata, "tokens", str, 0))
     ids = dict(zip(tokens, range(len(tokens)), strict=True))
+    if "" in ids:
+        tokens = [text or f"[EMPTY_{i}]" for i, text in enumerate(tokens)]
+        ids = dict(zip(tokens, range(len(tokens)), strict=True))
     types = _types(metadata, len(tokens))
     scores = _array(metadata, "scores", (int, float), len(tokens)) if PREFIX + "scores" in metadata else None
     reader = _SpecialIds(metadata, defaults, tokens, ids, types)
@@ -119,10 +122,15 @@ def _array(metadata: Mapping[str, Any], name: str, kind: type | tuple[type, ...]
     return value
 
 
-def _types(metadata: Mapping[str, Any], n: int) -> list[int]:
+def _types(metadata: Mapping[str, Any], n: int) -> bytearray:
+    """One byte a token: finding all tokens of a type is then a search."""
     if PREFIX + "token_type" not in metadata:
-        return [int(TokenType.NORMAL)] * n
-    return list(_array(metadata, "token_type", int, n))
+        return bytearray([TokenType.NORMAL]) * n
+    found = _array(metadata, "token_type", int, n)
+    try:
+        return bytearray(found)
+    except ValueError:
+        return bytearray(t if 0 <= t < len(TokenType) else TokenType.UNDEFINED for t in found)
 
 
 class _SpecialIds:
@@ -134,7 +142,7 @@ class _SpecialIds:
         defaults: Mapping[str, int | None],
         tokens: list[str],
         ids: dict[str, int],
-        types: list[int],
+        types: bytearray,
     ) -> None:
         self._metadata, self._defaults = metadata, defaults
         self._tokens, self._ids, self._types = tokens, ids, types
