@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import psutil
 
-from localinfer.backends.base import Backend, DeviceInfo, Progress
+from localinfer.backends.base import DeviceInfo, Progress
 from localinfer.backends.cpu import trace
 from localinfer.backends.cpu.cores import default_threads
 from localinfer.backends.cpu.kv import CpuKV
@@ -30,7 +30,7 @@ MAX_THREADS = 256
 MAX_TAPES = 2  # chunk sizes in use at the same time
 
 
-def open_cpu(threads: int | None = None) -> Backend:
+def open_cpu(threads: int | None = None) -> CpuBackend | NumpyFallback:
     """The C kernels, or numpy where they could not be built: then `notices` say so, and how to get them."""
     if threads is not None and not 1 <= threads <= MAX_THREADS:
         raise UsageError(f"--threads: 1 to {MAX_THREADS} expected, found {threads}")
@@ -51,7 +51,7 @@ class NumpyFallback(ReferenceBackend):
 
     def load(self, file: GGUFFile, config: ModelConfig, progress: Progress) -> ReferenceModel:
         model = super().load(file, config, progress)
-        model.notices = (self._notice,)  # type: ignore[assignment]
+        model.notices = (self._notice,)
         return model
 
 
@@ -95,7 +95,7 @@ class CpuModel:
         self._weights = weights
         self.decoder = Decoder(config, weights)
         self._tapes: OrderedDict[int, Tape] = OrderedDict()
-        self._attention_scratch = b""
+        self._attention_scratch: mmap.mmap | None = None
         self._scratch_address = 0
         self._probe()
 
@@ -105,7 +105,7 @@ class CpuModel:
 
     @property
     def scratch_bytes(self) -> int:
-        return sum(tape.n_bytes for tape in self._tapes.values()) + len(self._attention_scratch)
+        return sum(tape.n_bytes for tape in self._tapes.values()) + len(self._attention_scratch or b"")
 
     @property
     def copied_bytes(self) -> int:
@@ -158,7 +158,7 @@ class CpuModel:
             ),
             default=0,
         )
-        if n_bytes > len(self._attention_scratch):
+        if n_bytes > len(self._attention_scratch or b""):
             self._attention_scratch = mmap.mmap(-1, n_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
             self._scratch_address = ctypes.addressof(ctypes.c_char.from_buffer(self._attention_scratch))
 

@@ -76,7 +76,8 @@ class Encoder:
         for i, node in enumerate(self._nodes):
             for value in node.reads():
                 value.buffer.last = i
-        buffers.pop(self._result, None)  # type: ignore[call-overload]  # written to the caller's array
+        if self._result is not None:
+            buffers.pop(self._result, None)  # written to the caller's array
         for buffer in buffers:
             buffer.rows = self._program.n_rows  # of T, too, no run has more
         plan = Program(self._program.n_tokens, self._program.n_rows)

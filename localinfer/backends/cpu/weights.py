@@ -19,6 +19,7 @@ class CpuWeight:
         self.name = name
         self.type = kind
         self.shape = shape
+        self.raw = raw
         self._blocks = np.frombuffer(raw, np.uint8)
 
     def __len__(self) -> int:
@@ -39,7 +40,7 @@ class CpuWeight:
         """The vector as float32 where the file holds another type, or where it is not aligned for float32."""
         if self.type is GGMLType.F32 and self._blocks.ctypes.data % 4 == 0:
             return None
-        return np.ascontiguousarray(dequantize(memoryview(self._blocks), self.type, self.shape), np.float32)
+        return np.ascontiguousarray(dequantize(self.raw, self.type, self.shape), np.float32)
 
     def vector(self, n: int) -> int:
         """Address of n float32 values. FormatError where the tensor has another length."""
@@ -50,7 +51,7 @@ class CpuWeight:
     @cached_property
     def transposed(self) -> np.ndarray:
         """(in, out) as float32, a copy: for the few taps of a convolution."""
-        return np.ascontiguousarray(dequantize(memoryview(self._blocks), self.type, self.shape).T, np.float32)
+        return np.ascontiguousarray(dequantize(self.raw, self.type, self.shape).T, np.float32)
 
     @property
     def n_values(self) -> int:

@@ -89,7 +89,7 @@ def load(backend: CpuBackend, weights: dict[str, CpuWeight]) -> None:
 
 def cut(w: CpuWeight) -> CpuWeight:
     shape = (*w.shape[:-2], w.shape[-2] // 2, w.shape[-1]) if len(w.shape) > 1 else (w.shape[0] // 2,)
-    return CpuWeight(w.name, memoryview(w._blocks)[: len(w._blocks) // 2], w.type, shape)
+    return CpuWeight(w.name, w.raw[: len(w.raw) // 2], w.type, shape)
 
 
 @pytest.mark.parametrize("name", ["blk.0.ffn_down.weight", "blk.1.attn_output.weight"])
@@ -107,7 +107,7 @@ def test_misshapen_tensor_is_found_before_it_is_read(backend, name: str) -> None
 def test_type_without_a_kernel_is_named(backend) -> None:
     name = "blk.0.ffn_up.weight"
     with pytest.raises(UnsupportedModel, match=f"{name}.*I32"):
-        load(backend, altered(name, lambda w: CpuWeight(w.name, memoryview(w._blocks), GGMLType.I32, w.shape)))
+        load(backend, altered(name, lambda w: CpuWeight(w.name, w.raw, GGMLType.I32, w.shape)))
 
 
 def test_without_kernels_numpy_computes_and_says_so(monkeypatch, tiny) -> None:

@@ -266,8 +266,7 @@ def test_gated_delta_rule(backend) -> None:
 
 def _negative(w: Weights, *shape: int) -> Any:
     made = w(*shape, positive=True)
-    raw = made.raw if isinstance(made, ReferenceWeight) else memoryview(made._blocks)
-    values = -np.frombuffer(raw, np.float32).reshape(shape)
+    values = -np.frombuffer(made.raw, np.float32).reshape(shape)
     side = type(made)
     negated = memoryview(np.ascontiguousarray(values)).cast("B")
     return side("a", negated, GGMLType.F32, shape) if side is CpuWeight else side(negated, GGMLType.F32, shape)
