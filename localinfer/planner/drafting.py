@@ -6,13 +6,38 @@ than it accepts. Costs are in any one unit of time.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+
+
+def expected_of(accepts: Sequence[float]) -> float:
+    """Tokens a round yields on average when guess i is right with probability accepts[i] once those before it were."""
+    total, all_so_far = 1.0, 1.0
+    for accept in accepts:
+        all_so_far *= accept
+        total += all_so_far
+    return total
 
 
 def expected_tokens(accept: float, draft: int) -> float:
     """Tokens a round yields on average: 1 + a + a^2 + ... + a^K (so K + 1 at a = 1)."""
-    return sum(accept**i for i in range(draft + 1))
+    return expected_of([accept] * draft)
+
+
+def best_length(accepts: Sequence[float], cost: Sequence[float]) -> int:
+    """Guesses of a round with the least time per token, the fewest of equals; 0 where drafting only costs.
+
+    cost[k] is the time of a round with k guesses, cost[0] a plain step. At the best length a further guess would add
+    more time per added token than a token costs: the marginal rule.
+    """
+    best, most = 0, 1.0 / cost[0]
+    expected, all_so_far = 1.0, 1.0
+    for k, accept in enumerate(accepts, 1):
+        all_so_far *= accept
+        expected += all_so_far
+        if expected / cost[k] > most * (1 + 1e-12):
+            best, most = k, expected / cost[k]
+    return best
 
 
 def time_per_token(accept: float, draft: int, verify: float, lookup: float = 0.0, per_draft: float = 0.0) -> float:
@@ -44,12 +69,9 @@ class DraftChoice:
 
 def best_draft(accept: float, draft_cost: float, verify_cost: float = 1.0, most: int = 32) -> DraftChoice:
     """The draft length with the largest speedup, the shortest of equals; 0 where drafting only costs."""
-    best = DraftChoice(0, 1.0)
-    for draft in range(1, most + 1):
-        s = speedup(accept, draft, draft_cost, verify_cost)
-        if s > best.speedup * (1 + 1e-12):
-            best = DraftChoice(draft, s)
-    return best
+    costs = [1.0, *(draft_cost * k + verify_cost for k in range(1, most + 1))]
+    draft = best_length([accept] * most, costs)
+    return DraftChoice(draft, speedup(accept, draft, draft_cost, verify_cost) if draft else 1.0)
 
 
 def break_even_accept(draft: int, draft_cost: float, verify_cost: float = 1.0) -> float:

@@ -178,7 +178,7 @@ def _at_context(plan: Plan, ask: Ask) -> Plan:
     return replace(plan, ask=ask, rows=_ordered(rows), kv=spec)
 
 
-ATTENTION = "attention"
+ATTENTION = "attention scratch"
 
 
 def _weight_rows(model: ModelFacts, ask: Ask) -> tuple[Row, ...]:

@@ -26,11 +26,13 @@ def group_of(name: str) -> str:
     if name.startswith("output."):
         return "output"
     part = name.split(".")[2] if name.startswith("blk.") and name.count(".") >= 2 else ""
+    if part.endswith("norm"):
+        return "other"
     if part.endswith("_exps"):
         return "experts"
     if part.startswith(("attn_", "ssm_", "shortconv", "time_mix")):
         return "attention"
-    if part.startswith(("ffn_", "channel_mix")) and not part.endswith("norm"):
+    if part.startswith(("ffn_", "channel_mix")):
         return "feed-forward"
     return "other"
 
