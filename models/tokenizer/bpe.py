@@ -6,7 +6,7 @@ Words come from the pre-tokenizer; each is spelled in byte characters, then merg
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from localinfer.models.tokenizer.byte_chars import byte_chars
 from localinfer.models.tokenizer.chunks import SPACE, Chunker, PairSplitter
@@ -36,6 +36,11 @@ class BPE:
             self._split_line = Chunker(made, made).split
         self._words = WordCache(self._encode_word)
         self._parts = WordCache(self._merged)  # of long words; in their spelling
+
+    @property
+    def own_special_ids(self) -> Collection[int]:
+        """Special tokens that `encode` finds by itself."""
+        return ()
 
     def encode(self, text: str) -> list[int]:
         """Ids of `text`, in which no special token is looked for."""

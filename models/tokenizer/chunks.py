@@ -14,15 +14,17 @@ joined again.
 
 from __future__ import annotations
 
+import copy
 import re
-from collections.abc import Callable, Collection, Container, Iterable
+from collections.abc import Callable, Collection, Container, Iterable, Mapping
 from operator import add
 
 SPACE = "▁"
-_MARKS = "".join(re.escape(chr(code)) for code in range(1, 0x80) if not chr(code).isalnum())
-_WORD = f"[^\0{SPACE}{_MARKS}]"
-_CHUNK = re.compile(f"{SPACE}*(?:[^{SPACE}{_MARKS}]+|[{_MARKS}]+)|{SPACE}+", re.DOTALL)
-_BORDER = re.compile(f"{_WORD}(?=[{SPACE}{_MARKS}])|[{_MARKS}](?=[^\0{_MARKS}])", re.DOTALL)
+_MARKS = "".join(chr(code) for code in range(1, 0x80) if not chr(code).isalnum())
+_MARK_CLASS = "".join(map(re.escape, _MARKS))
+_BORDER = re.compile(
+    f"[^\0{SPACE}{_MARK_CLASS}](?=[{SPACE}{_MARK_CLASS}])|[{_MARK_CLASS}](?=[^\0{_MARK_CLASS}])", re.DOTALL
+)
 
 
 class Chunker:
@@ -30,23 +32,43 @@ class Chunker:
     make them from (beside single characters)."""
 
     def __init__(self, tokens: Iterable[str], parts: Container[str]) -> None:
-        self.glue = {
-            pair for token in _with_borders("\0".join(tokens)) if _can_be_made(token, parts) for pair in _borders(token)
-        }
+        made = (token for token in _with_borders("\0".join(tokens)) if _can_be_made(token, parts))
+        self.glue = {pair for token in made for pair in _borders(token)}
         self._has_glue = re.compile(_pairs_pattern(self.glue), re.DOTALL).search if self.glue else None
+        self._runs: frozenset[str] = frozenset()
+        self._find = re.compile(_chunk_pattern({}), re.DOTALL).findall
+
+    def with_runs(self, runs: Mapping[str, tuple[int, int]]) -> Callable[[str], list[str]]:
+        """Another `split`: a run of one of these characters, so many times at least and at most, is a chunk of its
+        own, whatever stands beside it."""
+        other = copy.copy(self)
+        other._runs = frozenset(char * n for char, (least, most) in runs.items() for n in range(least, most + 1))
+        other._find = re.compile(_chunk_pattern(runs), re.DOTALL).findall
+        return other.split
 
     def split(self, text: str) -> list[str]:
         """The chunks of `text`, in order."""
-        chunks = _CHUNK.findall(text)
+        chunks = self._find(text)
         if self._has_glue is None or len(chunks) < 2 or not self._has_glue(text):
             return chunks
         joined = [chunks[0]]
         for chunk in chunks[1:]:
-            if joined[-1][-1] + chunk[0] in self.glue:
+            may_join = chunk not in self._runs and joined[-1] not in self._runs
+            if may_join and joined[-1][-1] + chunk[0] in self.glue:
                 joined[-1] += chunk
             else:
                 joined.append(chunk)
         return joined
+
+
+def _chunk_pattern(runs: Mapping[str, tuple[int, int]]) -> str:
+    marks = "".join(re.escape(mark) for mark in _MARKS if mark not in runs)
+    own = [f"{re.escape(char)}{{{least},{most}}}" for char, (least, most) in sorted(runs.items())]
+    word = f"[^{SPACE}{_MARK_CLASS}]+|[{marks}]+"
+    space = f"{SPACE}?" if SPACE in runs else f"{SPACE}*"
+    # A run's character that is too few for a run stands alone.
+    rest = [f"[{re.escape(char)}]" for char in sorted(runs)]
+    return "|".join([*own, f"{space}(?:{word})", *rest, f"{SPACE}+"])
 
 
 def _with_borders(joined: str) -> set[str]:

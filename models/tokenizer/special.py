@@ -30,7 +30,7 @@ class SpecialMatcher:
     def __init__(self, tokens: list[SpecialToken]) -> None:
         self._by_text = {token.text: token for token in tokens}
         self._strips = any(token.strips_left or token.strips_right for token in tokens)
-        runs = _whole_runs(self._by_text)
+        runs = whole_runs(self._by_text)
         lengths: dict[str, set[int]] = {}
         for text in self._by_text:
             if text[0] not in runs:
@@ -172,7 +172,7 @@ def _head_patterns(heads: Iterable[str]) -> list[str]:
     return parts
 
 
-def _whole_runs(texts: Collection[str]) -> dict[str, tuple[int, int]]:
+def whole_runs(texts: Collection[str]) -> dict[str, tuple[int, int]]:
     """Characters whose tokens are all runs of it, of every length from the first to the second number."""
     by_first: dict[str, list[str]] = {}
     for text in texts:

@@ -6,10 +6,12 @@ tokens. Llama-style files put a space before the text and after each special tok
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from operator import neg
 
 from localinfer.models.tokenizer.chunks import SPACE, Chunker, PairSplitter, pairs_in
 from localinfer.models.tokenizer.merging import merge_symbols
+from localinfer.models.tokenizer.special import SpecialMatcher, SpecialToken
 from localinfer.models.tokenizer.vocabulary import Vocabulary
 from localinfer.models.tokenizer.word_cache import WordCache
 
@@ -17,21 +19,50 @@ _LONG_CHUNK = 64
 
 
 class SPM:
-    """Text without special tokens -> ids."""
+    """Text without special tokens -> ids. `runs` are special tokens that Gemma cuts at every line: runs of newlines,
+    tabs or spaces, by character with the least and most repeats. Finding them here, in the same pass as the words, is
+    what makes it fast."""
 
-    def __init__(self, vocabulary: Vocabulary) -> None:
+    def __init__(self, vocabulary: Vocabulary, runs: Mapping[str, tuple[int, int]] | None = None) -> None:
         self._ids = vocabulary.ids
         scores = vocabulary.scores or [0.0] * vocabulary.n_vocab
         # A repeated text counts with its last id, as in `ids`.
         self._priority = dict(zip(vocabulary.tokens, map(neg, scores), strict=False))
         self._byte_ids = vocabulary.byte_ids()
-        self._split = Chunker(vocabulary.tokens, vocabulary.ids).split
+        chunker = Chunker(vocabulary.tokens, vocabulary.ids)
+        self._split = chunker.split
         self._pairs = PairSplitter(lambda: pairs_in(vocabulary.tokens))
         self._chunks = WordCache(self._encode_chunk)
+        self._runs = _run_ids(vocabulary, runs or {})
+        self._run_matcher = SpecialMatcher([SpecialToken(text, i) for text, i in self._runs.items()])
+        escaped = {char.replace(" ", SPACE): sizes for char, sizes in (runs or {}).items()}
+        self._split_with_runs = chunker.with_runs(escaped)
+        self._escaped_runs = {text.replace(" ", SPACE): i for text, i in self._runs.items()}
+        self._chunks_and_runs = WordCache(self._encode_chunk_or_run)
+
+    @property
+    def own_special_ids(self) -> Collection[int]:
+        """Special tokens that `encode` finds by itself."""
+        return self._runs.values()
 
     def encode(self, text: str) -> list[int]:
-        """Ids of `text`, in which no special token is looked for."""
+        """Ids of `text`, in which no special token but the runs is looked for."""
+        if not self._runs:
+            return self._encode_plain(text)
+        if SPACE not in text:
+            return self._chunks_and_runs.ids_of(self._split_with_runs(text.replace(" ", SPACE)))
+        # `▁▁` typed by a person is no run of spaces.
+        ids: list[int] = []
+        for piece in self._run_matcher.split(text):
+            ids += self._encode_plain(piece) if isinstance(piece, str) else [piece]
+        return ids
+
+    def _encode_plain(self, text: str) -> list[int]:
         return self._chunks.ids_of(self._split(text.replace(" ", SPACE)))
+
+    def _encode_chunk_or_run(self, chunk: str) -> list[int]:
+        run = self._escaped_runs.get(chunk)
+        return self._encode_chunk(chunk) if run is None else [run]
 
     def _encode_chunk(self, chunk: str) -> list[int]:
         if len(chunk) > _LONG_CHUNK:
@@ -52,3 +83,9 @@ class SPM:
         if found is not None:
             return [found]
         return [i for byte in symbol.encode("utf-8") if (i := self._byte_ids[byte]) is not None]
+
+
+def _run_ids(vocabulary: Vocabulary, runs: Mapping[str, tuple[int, int]]) -> dict[str, int]:
+    return {
+        char * n: vocabulary.ids[char * n] for char, (least, most) in runs.items() for n in range(least, most + 1)
+    }

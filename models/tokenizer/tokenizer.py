@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -13,7 +13,7 @@ from localinfer.models.tokenizer.bpe import BPE
 from localinfer.models.tokenizer.byte_chars import chars_to_bytes
 from localinfer.models.tokenizer.chunks import SPACE
 from localinfer.models.tokenizer.pretokenizers import pre_tokenizer
-from localinfer.models.tokenizer.special import SpecialMatcher, SpecialToken
+from localinfer.models.tokenizer.special import SpecialMatcher, SpecialToken, whole_runs
 from localinfer.models.tokenizer.spm import SPM
 from localinfer.models.tokenizer.stream import StreamDecoder
 from localinfer.models.tokenizer.unigram import Unigram
@@ -30,8 +30,10 @@ class HasMetadata(Protocol):
 
 
 class TextEncoder(Protocol):
-    """BPE, SPM or Unigram: plain text -> ids."""
+    """BPE, SPM or Unigram: plain text -> ids. `own_special_ids`: special tokens that it finds by itself."""
 
+    @property
+    def own_special_ids(self) -> Collection[int]: ...
     def encode(self, text: str) -> list[int]: ...
 
 
@@ -53,10 +55,12 @@ class Tokenizer:
         self._vocabulary = vocabulary
         self._encoder = encoder
         self._rules = rules
+        in_encoder = frozenset(encoder.own_special_ids)
         self._hidden = frozenset(vocabulary.ids_of_type(TokenType.CONTROL, TokenType.UNKNOWN))
         self._user_defined = frozenset(vocabulary.ids_of_type(TokenType.USER_DEFINED))
-        self._all_special = SpecialMatcher(_special_tokens(vocabulary, self._hidden | self._user_defined, strips))
-        self._only_user_defined = SpecialMatcher(_special_tokens(vocabulary, self._user_defined, strips))
+        cut = self._user_defined - in_encoder
+        self._all_special = SpecialMatcher(_special_tokens(vocabulary, self._hidden | cut, strips))
+        self._only_user_defined = SpecialMatcher(_special_tokens(vocabulary, cut, strips))
         self._bytes: dict[int, bytes] = {}
         self.notices = vocabulary.notices
 
@@ -130,6 +134,10 @@ class Tokenizer:
     def decode(self, ids: Iterable[int], skip_special: bool = False) -> str:
         """The text of `ids`: `decode(encode(text, add_special=False)) == text` for any text that the vocabulary can
         spell. Unfinished characters become U+FFFD. IndexError for an id out of range."""
+        if not self._rules.drops_space:
+            hidden = self._hidden if skip_special else frozenset()
+            data = b"".join([self.token_bytes(i) for i in ids if i not in hidden])
+            return data.decode("utf-8", "replace")
         stream = self.stream(skip_special, at_start=True)
         return "".join(map(stream.push, ids)) + stream.flush()
 
@@ -257,7 +265,19 @@ def _build_spm(metadata: Mapping[str, Any], model: str) -> Tokenizer:
         drops_space=space_prefix,
         byte_encoded=False,
     )
-    return Tokenizer(vocabulary, SPM(vocabulary), rules, _strips(metadata, vocabulary))
+    strips = _strips(metadata, vocabulary)
+    runs = {} if space_prefix or strips.left or strips.right else _runs(vocabulary)
+    return Tokenizer(vocabulary, SPM(vocabulary, runs), rules, strips)
+
+
+def _runs(vocabulary: Vocabulary) -> dict[str, tuple[int, int]]:
+    """User-defined tokens that are runs of white space, if nothing else special has such a character in it: then it is
+    all the same whether they are cut out before or after the rest."""
+    user_defined = [vocabulary.tokens[i] for i in vocabulary.ids_of_type(TokenType.USER_DEFINED)]
+    runs = {char: sizes for char, sizes in whole_runs(user_defined).items() if char in " \n\t"}
+    special = vocabulary.ids_of_type(TokenType.CONTROL, TokenType.UNKNOWN, TokenType.USER_DEFINED)
+    others = (vocabulary.tokens[i] for i in special if vocabulary.tokens[i][0] not in runs)
+    return {} if any(char in text for text in others for char in runs) else runs
 
 
 def _build_unigram(metadata: Mapping[str, Any], model: str) -> Tokenizer:

@@ -7,6 +7,8 @@ sums of float32 scores are exact in the doubles that hold them, whatever the sta
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from localinfer.models.tokenizer.charsmap import CharsMap
 from localinfer.models.tokenizer.chunks import SPACE, Chunker
 from localinfer.models.tokenizer.vocabulary import TokenType, Vocabulary
@@ -46,6 +48,11 @@ class Unigram:
         return {
             (text := vocabulary.tokens[i]): (0.0 if text in self._user_defined else float(scores[i]), i) for i in usable
         }
+
+    @property
+    def own_special_ids(self) -> Collection[int]:
+        """Special tokens that `encode` finds by itself."""
+        return ()
 
     def encode(self, text: str) -> list[int]:
         """Ids of `text`, in which no control token is looked for."""
