@@ -71,7 +71,7 @@ def measure(ours: Worker, theirs: Worker, kind: str, n: int, depth: int, pairs: 
 def print_row(row: dict[str, Any]) -> None:
     low, high = min(row["ratios"]), max(row["ratios"])
     print(
-        f"{row['kind']:8}{row['n']:5} at depth {row['depth']:5}: {row['ratio']:.2f} x llama.cpp ({low:.2f} .. {high:.2f});"
+        f"{row['kind']:8}{row['n']:5} @ {row['depth']:5}: {row['ratio']:.2f} x llama.cpp ({low:.2f} .. {high:.2f}),"
         f" {statistics.median(row['localinfer']):.1f} against {statistics.median(row['llama.cpp']):.1f} tok/s",
         flush=True,
     )

@@ -13,6 +13,7 @@ import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from localinfer.engine.events import TurnDone, TurnStats
@@ -122,11 +123,11 @@ def _rows_at(engine: Engine, ask: BenchAsk, depth: int, roof: Roof, progress: Ca
     fill(engine, ids[:depth])
     for n in ask.pp:
         progress(f"prefill {n} at depth {depth}, {engine.options.kv}")
-        rates = [_timed(engine, roof, lambda n=n: prefill_rate(engine, ids, depth, n)) for _ in range(ask.reps + 1)]
+        rates = [_timed(engine, roof, partial(prefill_rate, engine, ids, depth, n)) for _ in range(ask.reps + 1)]
         yield _row(engine, "prefill", n, depth, rates[1:], roof)
     for n in ask.tg:
         progress(f"decode {n} at depth {depth}, {engine.options.kv}")
-        rates = [_timed(engine, roof, lambda n=n: decode_rate(engine, ids, depth, n)) for _ in range(ask.reps)]
+        rates = [_timed(engine, roof, partial(decode_rate, engine, ids, depth, n)) for _ in range(ask.reps)]
         yield _row(engine, "decode", n, depth, rates, roof)
     for n in ask.verify:
         progress(f"check {n} rows at depth {depth}, {engine.options.kv}")

@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
+from localinfer.engine.draft_gate import DraftGate
+from localinfer.engine.ngram_index import NgramIndex
+
 
 class Drafter(Protocol):
-    """Follows one conversation's tokens, sampled and prompt alike."""
+    """Follows one conversation's tokens, prompt and answers alike."""
 
     def sync(self, tokens: Sequence[int]) -> None:
         """The timeline is now these tokens (a prompt was prefilled, or an answer cut)."""
@@ -18,5 +21,32 @@ class Drafter(Protocol):
     def propose(self, limit: int) -> list[int]:
         """Guesses for the tokens to come, at most `limit`; often none."""
 
-    def observe(self, proposed: int, accepted: int, seconds: float) -> None:
-        """A round with so many guesses took so long, sampling included, and kept so many of them."""
+    def observe(self, proposed: int, accepted: int, seconds: float) -> float:
+        """A round with so many guesses took so long, and kept so many. Returns the seconds it saved (or cost: < 0)."""
+
+
+class NgramDrafter:
+    """Looks up what followed the last tokens when they came before. Kept with the conversation; costs no model."""
+
+    def __init__(self) -> None:
+        self.index = NgramIndex()
+        self.gate = DraftGate()
+        self._matched = 0  # tokens that agreed before the last proposal
+
+    def sync(self, tokens: Sequence[int]) -> None:
+        self.index.sync(tokens)
+
+    def extend(self, token: int) -> None:
+        self.index.extend(token)
+
+    def propose(self, limit: int) -> list[int]:
+        match = self.index.longest_match()
+        if match is None:
+            return []
+        self._matched = match.length
+        n = self.gate.length(match.length, limit)
+        return self.index.continuation(match, n) if n else []
+
+    def observe(self, proposed: int, accepted: int, seconds: float) -> float:
+        self.gate.observe(self._matched, proposed, accepted, seconds)
+        return (1 + accepted) * self.gate.step_s - seconds if proposed else 0.0

@@ -20,6 +20,7 @@ from localinfer.backends.base import Backend, LoadedModel, Progress
 from localinfer.engine.answer_text import AnswerText, PlainSplitter, Splitter
 from localinfer.engine.backend_choice import open_backend
 from localinfer.engine.conversation import Conversation
+from localinfer.engine.drafter import Drafter, NgramDrafter
 from localinfer.engine.events import GenerationEvent, MemoryStats, Notice, TurnDone, TurnStats
 from localinfer.engine.generate import Generation, Timing, check_prompt
 from localinfer.engine.memory import peak_bytes
@@ -102,6 +103,11 @@ class Engine:
     @cached_property
     def conversation(self) -> Conversation:
         return Conversation(self._model, self._model.new_kv(self.kv_spec))
+
+    @cached_property
+    def drafter(self) -> Drafter | None:
+        """None where a refused guess could not be taken back: recurrent layers keep no past states."""
+        return None if any(layer.state_values for layer in self.config.layers) else NgramDrafter()
 
     @cached_property
     def template(self) -> ChatTemplate | None:
@@ -203,6 +209,7 @@ class Engine:
             answer,
             self._sizer,
             eog_ids=self.tokenizer.eog_ids,
+            drafter=self.drafter,
             turn_id=turn_id,
             cancelled=cancelled,
             timing=timing,

@@ -65,11 +65,14 @@ class Generation:
         self.cached = 0
         self.draft = DraftStats()
         self._sizer = sizer
+        self._most = most_guesses(params.draft, conversation.kv.spec.chunk)
         self._ends = frozenset() if params.ignore_eos else eog_ids
-        self._drafter = drafter
+        self._drafter = drafter if self._most else None
         self._turn_id = turn_id
         self._cancelled = cancelled
         self._guesses: list[int] = []
+        self._rounds = 0  # since the prompt
+        self._round_s = 0.0  # computing in this round, the reader's time excluded
         self._stored = 0  # tokens of the cache that are surely part of the timeline
 
     def run(self) -> Iterator[GenerationEvent]:
@@ -81,7 +84,9 @@ class Generation:
             self.reason = "max_tokens"
         try:
             while logits is not None and self.reason is None:
+                before = len(self.tokens)
                 yield from self._draw_from(logits)
+                self._end_round(len(self.tokens) - before)
                 if self.reason is None:
                     logits = self._next_round()
             self.reason = self.reason or "cancelled"
@@ -124,12 +129,15 @@ class Generation:
         return "context_full" if self._stored == self.conversation.n_ctx else None
 
     def _draw(self, row: np.ndarray) -> int:
+        start = time.perf_counter()
         best = row.max()
         if not abs(best) < float("inf"):
             raise BackendError(
                 f"the model's output is not a number at token {self._stored}", "is the file damaged? try --backend cpu"
             )
-        return self.sampler.sample(row, self._stored)
+        token = self.sampler.sample(row, self._stored)
+        self._round_s += time.perf_counter() - start
+        return token
 
     def _accept(self, token: int) -> None:
         self.timing.last_token = time.perf_counter()
@@ -141,14 +149,33 @@ class Generation:
 
     def _next_round(self) -> np.ndarray:
         """Forget refused guesses, put the last token and new guesses through."""
+        start = time.perf_counter()
         self.conversation.rollback(self._stored)
         room = self.conversation.n_ctx - self._stored - 1
         if self.params.max_tokens is not None:
             room = min(room, self.params.max_tokens - len(self.tokens) - 1)
-        self._guesses = self._drafter.propose(min(room, MAX_DRAFT)) if self._drafter and room > 0 else []
+        self._guesses = self._drafter.propose(min(room, self._most)) if self._drafter and room > 0 else []
         logits = self.conversation.extend([self.tokens[-1], *self._guesses], rows=1 + len(self._guesses))
         self._stored += 1
+        self._round_s = time.perf_counter() - start
+        self._rounds += 1
         return logits
+
+    def _end_round(self, n_new: int) -> None:
+        """Count the round, and tell the drafter what it cost and kept, unless something ended it early."""
+        if self._drafter is None or not self._rounds:
+            return
+        proposed, accepted = len(self._guesses), max(0, n_new - 1)
+        saved_s = 0.0 if self.reason else self._drafter.observe(proposed, accepted, self._round_s)
+        if proposed:
+            d = self.draft
+            self.draft = DraftStats(d.rounds + 1, d.proposed + proposed, d.accepted + accepted, d.saved_s + saved_s)
+
+
+def most_guesses(draft: str | int, chunk: int) -> int:
+    """Guesses a round may check: as asked, and never more rows than go through at a time."""
+    asked = {"auto": MAX_DRAFT, "off": 0}.get(str(draft), draft)
+    return min(int(asked), chunk - 1)
 
 
 def check_prompt(ids: Sequence[int], n_ctx: int) -> None:

@@ -1,0 +1,113 @@
+"""How many guesses are worth checking now: what a round costs, and how often guesses of this kind were right.
+
+Both are learned while decoding. Costs are kept relative to a plain step, so they hold while the context grows; guesses
+are sorted by how many tokens matched before them. A round drafts where its expected time per token, by the planner's
+formula, is below that of a plain step. Two things bound the loss where guesses fail: an account of the time that
+drafting saved or cost, which must not fall below a small share of the time spent decoding; and the estimates
+themselves, which fall with each refusal and creep back while nothing is drafted, so that drafting is tried again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from localinfer.engine.params import MAX_DRAFT
+from localinfer.planner.drafting import best_length
+
+# Matched tokens before a guess, at least: how often it is right before anything is known. Falls and rises from there.
+PRIOR_ACCEPTANCE = ((2, 0.25), (3, 0.4), (4, 0.55), (6, 0.65), (9, 0.75), (16, 0.85))
+PRIOR_WEIGHT = 4.0  # guesses that the prior counts for
+FORGET = 0.97  # weight of what was known, at each new guess
+RECOVER = 0.99  # the same, at each round in which the gate said no
+PRIOR_ROW = 0.35  # cost of a further row, in plain steps, before it was measured
+NEW_COST = 0.25  # weight of a new measurement of a round's cost
+OUTLIER = 3.0  # a round beyond this times expectation counts as this: other programs, rather than rows
+LOSS_SHARE = 0.01  # of the time spent decoding that drafting may have cost at any time
+LOSS_START = 0.75  # plain steps that it may cost beyond that, to begin with
+
+
+@dataclass
+class _Rate:
+    prior: float
+    hits: float = 0.0
+    tries: float = 0.0
+
+    @property
+    def value(self) -> float:
+        return (self.hits + PRIOR_WEIGHT * self.prior) / (self.tries + PRIOR_WEIGHT)
+
+    def saw(self, hit: bool) -> None:
+        self.hits = self.hits * FORGET + hit
+        self.tries = self.tries * FORGET + 1
+
+    def fade(self) -> None:
+        self.hits *= RECOVER
+        self.tries *= RECOVER
+
+
+@dataclass
+class DraftGate:
+    """`length` says how many guesses to check; `observe` what came of it. Times in seconds."""
+
+    step_s: float = 0.0  # a plain step now; 0: not measured
+    spent_s: float = 0.0  # time decoding
+    saved_s: float = 0.0  # against plain steps, by the learned costs
+    _costs: list[float] = field(default_factory=lambda: [1.0 + PRIOR_ROW * k for k in range(MAX_DRAFT + 1)])
+    _measured: list[int] = field(default_factory=lambda: [0] * (MAX_DRAFT + 1))
+    _rates: list[_Rate] = field(default_factory=lambda: [_Rate(p) for _, p in PRIOR_ACCEPTANCE])
+
+    def length(self, matched: int, limit: int) -> int:
+        """Guesses worth checking after `matched` agreeing tokens; 0: none. None before a plain step was timed."""
+        if not self.step_s or limit <= 0:
+            return 0
+        accepts = self.acceptances(matched, limit)
+        k = best_length(accepts, self._costs[: limit + 1])
+        while k and not self._may_lose(k):
+            k -= 1
+        if not k:
+            self._rate(matched).fade()
+        return k
+
+    def acceptances(self, matched: int, n: int) -> list[float]:
+        """Chance of each of n guesses, given that those before it were right: each then matched one token more."""
+        return [self._rate(matched + i).value for i in range(n)]
+
+    def observe(self, matched: int, proposed: int, accepted: int, seconds: float) -> None:
+        """A round: `proposed` guesses after `matched` tokens, so many accepted, so long."""
+        if not proposed:
+            self._learn_step(seconds)
+            return
+        self._learn_cost(proposed, seconds)
+        for i in range(min(accepted + 1, proposed)):
+            self._rate(matched + i).saw(i < accepted)
+        expected = self._costs[proposed] * self.step_s
+        self.spent_s += expected
+        self.saved_s += (1 + accepted) * self.step_s - expected
+
+    def _learn_step(self, seconds: float) -> None:
+        if not self.step_s:
+            self.step_s = seconds
+        else:
+            self.step_s += NEW_COST * (min(seconds, OUTLIER * self.step_s) - self.step_s)
+        self.spent_s += self.step_s
+
+    def _learn_cost(self, k: int, seconds: float) -> None:
+        """Rows that were never timed cost what the nearest timed ones say: each further row at least nothing."""
+        self.step_s = min(self.step_s or seconds, seconds)  # a plain step is no slower than a round with guesses
+        ratio = min(seconds / self.step_s, OUTLIER * self._costs[k])
+        weight = NEW_COST if self._measured[k] else 0.5
+        change = weight * (ratio - self._costs[k])
+        self._measured[k] += 1
+        self._costs[k] += change
+        for other in range(1, MAX_DRAFT + 1):
+            if not self._measured[other]:
+                self._costs[other] = max(1.0, self._costs[other] + change * other / k)
+
+    def _may_lose(self, k: int) -> bool:
+        """Would the account stand even if all k guesses failed?"""
+        allowed = LOSS_SHARE * self.spent_s + LOSS_START * self.step_s
+        return self.saved_s - (self._costs[k] - 1.0) * self.step_s >= -allowed
+
+    def _rate(self, matched: int) -> _Rate:
+        i = sum(matched >= low for low, _ in PRIOR_ACCEPTANCE) - 1
+        return self._rates[max(0, i)]
