@@ -123,7 +123,7 @@ def test_a_smaller_kv_type_never_costs_more(sparse_models, name, ctx):
     assert totals == sorted(totals, reverse=True)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(
     name=st.sampled_from(CHEAP),
     memory=st.integers(8 * GIB, 400 * GIB),
