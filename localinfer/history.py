@@ -37,6 +37,10 @@ class HistoryError(UsageError):
     """A conversation that cannot be read or written: gone, locked by another copy, not ours, disk full."""
 
 
+class ConversationBusy(HistoryError):
+    """Another copy of the program writes to this conversation."""
+
+
 @dataclass
 class ChatMessage:
     """One node of the tree. `state` is the reason an answer ended, or 'partial' until then, or 'failed'."""
@@ -254,7 +258,7 @@ class SavedConversation(Conversation):
                 fcntl.flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError:
                 file.close()
-                raise HistoryError(
+                raise ConversationBusy(
                     "this conversation is open in another copy of localinfer",
                     "close it there, or continue here in a copy",
                 ) from None

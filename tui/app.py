@@ -22,10 +22,10 @@ class LocalinferApp(App[int]):
     """The terminal app. `model_path` is empty until a model is chosen."""
 
     TITLE = "localinfer"
-    CSS_PATH = Path(__file__).parent / "styles" / "chat.tcss"
+    CSS_PATH = [Path(__file__).parent / "styles" / name for name in ("chat.tcss", "screens.tcss")]  # noqa: RUF012
     ENABLE_COMMAND_PALETTE = True
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (70, "-normal"), (120, "-wide")]  # noqa: RUF012
-    VERTICAL_BREAKPOINTS = [(0, "-short"), (18, "-tall")]  # noqa: RUF012
+    VERTICAL_BREAKPOINTS = [(0, "-short"), (18, "-tall"), (26, "-roomy")]  # noqa: RUF012
     BINDINGS: ClassVar[list[BindingType]] = [Binding("ctrl+q", "quit", "quit", show=True, priority=True)]
 
     def __init__(
@@ -50,6 +50,8 @@ class LocalinferApp(App[int]):
     def on_mount(self) -> None:
         if self.model_path:
             self.open_model(self.model_path, self.options)
+        else:
+            self.chat.command_models("")
 
     # the model
 
@@ -84,6 +86,18 @@ class LocalinferApp(App[int]):
 
     def model_failed(self, event: ModelFailed) -> None:
         self.engine_alive = False
+
+    def show_plan(self, path: str) -> None:
+        """The plan screen on a model; leaving it with options loads the model with them."""
+        from localinfer.tui.screens.plan import PlanScreen
+
+        def load(options: EngineOptions | None) -> None:
+            if options is not None:
+                while self.screen is not self.chat:
+                    self.pop_screen()
+                self.open_model(path, options)
+
+        self.push_screen(PlanScreen(path, self.options), load)
 
     # looks
 

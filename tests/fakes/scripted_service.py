@@ -58,7 +58,7 @@ class ScriptedService:
     ready: EngineStatus = READY
     open_error: LocalinferError | None = None
     load_s: float = 0.0
-    plan_result: Any = None
+    planner: Callable[[str, EngineOptions], Any] = lambda path, options: None
     asked: list[tuple[list[tuple[str, str]], SamplingParams]] = field(default_factory=list)
     opened: list[tuple[str, EngineOptions]] = field(default_factory=list)
     n_cancels: int = 0
@@ -82,7 +82,7 @@ class ScriptedService:
         return self._status
 
     async def plan(self, model_path: Any, options: EngineOptions | None = None) -> Any:
-        return self.plan_result
+        return self.planner(str(model_path), options or EngineOptions())
 
     async def chat(
         self, messages: Sequence[Any] | str, params: SamplingParams | None = None, **settings: Any

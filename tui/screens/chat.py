@@ -36,10 +36,12 @@ from localinfer.tui.screens.chat_commands import ChatCommands
 from localinfer.tui.session import ChatSession, model_name
 from localinfer.tui.widgets.completion_menu import CompletionMenu
 from localinfer.tui.widgets.composer import Composer
+from localinfer.tui.widgets.memory_bar import MemoryBar
 from localinfer.tui.widgets.message_view import MessageView
 from localinfer.tui.widgets.status_bar import StatusBar, StatusLine
 from localinfer.tui.widgets.top_bar import TopBar
 from localinfer.tui.widgets.transcript import Transcript
+from localinfer.tui.widgets.tree_panel import TreePanel
 
 if TYPE_CHECKING:
     from localinfer.tui.app import LocalinferApp
@@ -81,8 +83,8 @@ class ChatScreen(ChatCommands, Screen[None]):
 
     def compose(self) -> ComposeResult:
         yield TopBar()
-        with Horizontal(id="middle"), Vertical(id="column"):
-            with Container(id="stage"):
+        with Horizontal(id="middle"):
+            with Vertical(id="column"), Container(id="stage"):
                 with Vertical(id="welcome"):
                     yield Static("localinfer", id="welcome-name")
                     yield Static("", id="welcome-model")
@@ -90,9 +92,12 @@ class ChatScreen(ChatCommands, Screen[None]):
                 yield Transcript()
                 with Container(id="badge"):
                     yield Static("")
-            yield CompletionMenu()
-            yield Composer()
-            yield StatusBar()
+                with Vertical(id="bottom"):
+                    yield CompletionMenu()
+                    yield Composer()
+                    yield StatusBar()
+                    yield MemoryBar()
+            yield TreePanel()
         yield Footer(show_command_palette=False)
 
     def on_mount(self) -> None:
@@ -111,6 +116,9 @@ class ChatScreen(ChatCommands, Screen[None]):
         self.transcript.show(list(self.views.values()), keep_position)
         self.composer.remember([m.text for m in path if m.role == "user"])
         self._show_title()
+        tree = self.query_one(TreePanel)
+        if tree.display:
+            tree.show(self.session.conversation)
 
     def view_of(self, message: ChatMessage) -> MessageView:
         """The view of a message, the one that is there already where it can be."""
@@ -209,6 +217,7 @@ class ChatScreen(ChatCommands, Screen[None]):
         self.composer.placeholder = f"Message {self.session.model}"
         self.query_one("#welcome-model", Static).update(Content(_model_line(status)))
         self.status_bar.line = StatusLine("ready", context_limit=status.ctx, memory_bytes=status.peak_bytes)
+        self.query_one(MemoryBar).plan = status.plan
         for notice in status.notices:
             self.notify(notice, markup=False)
 
@@ -275,7 +284,8 @@ class ChatScreen(ChatCommands, Screen[None]):
             self.notify(f"not saved: {error}. It is tried again with the next message.", severity="error", markup=False)
 
     def set_status(self, **changes: Any) -> None:
-        self.status_bar.line = replace(self.status_bar.line, **changes)
+        line = self.status_bar.line = replace(self.status_bar.line, **changes)
+        self.query_one(MemoryBar).context = (line.context_used, line.context_limit)
 
     # keys
 
@@ -338,6 +348,14 @@ class ChatScreen(ChatCommands, Screen[None]):
     def _request(self, event: Transcript.Request) -> None:
         if event.message_id != NOTICE_ID:
             self.on_message(event.verb, event.message_id)
+
+    @on(TreePanel.Chosen)
+    def _branch_chosen(self, event: TreePanel.Chosen) -> None:
+        self.show_branch(event.message_id)
+
+    @on(TreePanel.Left)
+    def _tree_left(self) -> None:
+        self.run_command(BY_NAME["tree"], "")
 
     # completion
 

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from localinfer.errors import LocalinferError, UsageError
-from localinfer.history import ROOT, ChatMessage
+from localinfer.history import ROOT, ChatMessage, ConversationBusy, SavedConversation
 from localinfer.history_store import export_markdown
+from localinfer.tui.bridge import EngineOptions
 from localinfer.tui.commands import Command
-from localinfer.tui.widgets.message_view import code_blocks
+from localinfer.tui.screens.confirm import ConfirmScreen
+from localinfer.tui.widgets.message_view import MessageView, code_blocks
+from localinfer.tui.widgets.tree_panel import TreePanel
+from localinfer.units import parse_tokens
 
 if TYPE_CHECKING:
     from textual.screen import Screen
 
     from localinfer.tui.app import LocalinferApp
+    from localinfer.tui.models import ModelRow
     from localinfer.tui.session import ChatSession
     from localinfer.tui.widgets.composer import Composer
     from localinfer.tui.widgets.transcript import Transcript
@@ -33,6 +39,7 @@ class ChatCommands(_Base):
         composer: Composer
         transcript: Transcript
         editing: int | None
+        views: dict[int, MessageView]
 
         def show_conversation(self, keep_position: bool = False) -> None: ...
         def start_answer(self, parent: int | None = None, going_on: ChatMessage | None = None) -> None: ...
@@ -54,6 +61,58 @@ class ChatCommands(_Base):
         self.leave_edit()
         self.show_conversation()
         self.composer.focus()
+
+    def command_chats(self, argument: str) -> None:
+        from localinfer.tui.screens.conversations import ConversationsScreen
+
+        screen = ConversationsScreen(self.session.store, self.session.conversation.id)
+        self.app.push_screen(screen, lambda chosen: self.open_conversation(chosen) if chosen else None)
+
+    def open_conversation(self, conversation_id: str) -> None:
+        """Show a saved conversation; where another copy of the program has it open, offer to go on in a copy."""
+        if conversation_id == self.session.conversation.id:
+            return
+        try:
+            self._must_be_idle()
+            conversation = self.session.store.open(conversation_id)
+        except LocalinferError as error:
+            if isinstance(error, ConversationBusy):
+                self._offer_copy(conversation_id, error)
+            else:
+                self.notify(error.message, severity="error", markup=False)
+            return
+        self._show_other(conversation)
+
+    def _offer_copy(self, conversation_id: str, error: LocalinferError) -> None:
+        def copy(yes: bool | None) -> None:
+            if yes:
+                store = self.session.store
+                self._show_other(store.copy(store.read(conversation_id)))
+
+        self.app.push_screen(ConfirmScreen(f"{error.message.capitalize()}.\nGo on here in a copy of it?"), copy)
+
+    def _show_other(self, conversation: SavedConversation) -> None:
+        self.session.switch_to(conversation)
+        self.views = {}
+        self.leave_edit()
+        self.show_conversation()
+        self.composer.focus()
+
+    def command_tree(self, argument: str) -> None:
+        panel = self.query_one(TreePanel)
+        panel.display = not panel.display
+        if panel.display:
+            panel.show(self.session.conversation)
+            panel.focus()
+        else:
+            self.composer.focus()
+
+    def show_branch(self, message_id: int) -> None:
+        """The branch through a message, down to its newest end."""
+        if self.session.turn is None:
+            conversation = self.session.conversation
+            conversation.select(conversation.newest_leaf(message_id))
+            self.show_conversation()
 
     def command_system(self, argument: str) -> None:
         conversation = self.session.conversation
@@ -182,7 +241,41 @@ class ChatCommands(_Base):
     def command_think(self, argument: str) -> None:
         self.transcript.toggle_all_thinking()
 
+    # the model
+
+    def command_models(self, argument: str) -> None:
+        from localinfer.tui.screens.models import ModelsScreen
+
+        def load(row: ModelRow | None) -> None:
+            if row is not None:
+                self.load(row.path, self.app.options)
+
+        self.app.push_screen(ModelsScreen(), load)
+
+    def command_plan(self, argument: str) -> None:
+        self._must_have_model()
+        self.app.show_plan(self.app.model_path)
+
+    def command_reload(self, argument: str) -> None:
+        self._must_have_model()
+        ctx = parse_tokens(argument) if argument else self.app.options.ctx
+        self.load(self.app.model_path, replace(self.app.options, ctx=ctx))
+
+    def load(self, path: str, options: EngineOptions) -> None:
+        """Another model, or the same with other options. The conversation stays."""
+        self._must_be_idle()
+        self.app.open_model(path, options)
+
+    def _must_have_model(self) -> None:
+        if not self.app.model_path:
+            raise UsageError("no model is chosen", "Ctrl+O lists the models")
+
     # the program
+
+    def command_help(self, argument: str) -> None:
+        from localinfer.tui.screens.help import HelpScreen
+
+        self.app.push_screen(HelpScreen())
 
     def command_theme(self, argument: str) -> None:
         self.app.switch_theme()
@@ -209,8 +302,7 @@ class ChatCommands(_Base):
 
     def _must_be_ready(self) -> None:
         self._must_be_idle()
-        if not self.app.model_path:
-            raise UsageError("no model is chosen", "Ctrl+O lists the models")
+        self._must_have_model()
 
     def _last(self, role: str) -> ChatMessage:
         path = self.session.conversation.path()

@@ -41,8 +41,8 @@ class CompletionMenu(Widget):
         for index, (value, help_text) in enumerate(self.rows[first : first + MAX_ROWS], first):
             line = Text(" " + value.ljust(wide + 2), self.get_component_rich_style("menu--value"))
             line.append(help_text, self.get_component_rich_style("menu--help"))
+            line.truncate(self.size.width, overflow="ellipsis", pad=True)
             if index == self.chosen:
                 line.stylize(self.get_component_rich_style("menu--chosen", partial=True))
-            line.truncate(self.size.width, overflow="ellipsis", pad=index == self.chosen)
             lines.append(line)
         return Text("\n").join(lines)

@@ -1,0 +1,148 @@
+"""Pictures of the app for the documentation: `python -m tests.tui.gallery [FOLDER]` (docs/pictures).
+
+The screens are the real ones; the engine is scripted and the clock of the conversations is fixed, so that a picture
+only changes when the app does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import tempfile
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from localinfer.engine.params import EngineOptions
+from localinfer.history_store import HistoryStore
+from localinfer.tui.app import LocalinferApp
+from localinfer.tui.themes import DARK, LIGHT
+from tests.fakes.scripted_service import READY, Answer, ScriptedService
+from tests.tui import plans
+
+QUESTION = "Why does a long context make a local model slower? Show me the arithmetic."
+ANSWER = """Each new token has to **read everything the model keeps**: its weights, and the KV cache
+of all earlier tokens.
+
+| what is read per token | at 512 tokens | at 8192 tokens |
+|:--|--:|--:|
+| weights | 92 MiB | 92 MiB |
+| KV cache, f16 | 11 MiB | 180 MiB |
+
+So the bound falls with the depth of the context:
+
+```python
+def bound(bandwidth: float, weights: int, kv_per_token: int, depth: int) -> float:
+    \"\"\"Tokens per second, at best.\"\"\"
+    return bandwidth / (weights + kv_per_token * depth)
+```
+
+1. A smaller KV type (`q8_0`) halves what a token adds.
+2. A shorter context keeps *less* of the past.
+"""
+THOUGHTS = "They ask for a reason and for numbers.\n\nThe decode step is bound by memory bandwidth."
+WIDE, NORMAL, SMALL = (120, 36), (96, 30), (40, 12)
+Act = Callable[[Any], Awaitable[None]]
+
+
+async def settle(pilot: Any) -> None:
+    await pilot.pause()
+    await pilot.pause(0.05)
+
+
+async def chat(pilot: Any) -> None:
+    app = pilot.app
+    app.chat.composer.put(QUESTION)
+    app.chat.composer.action_send()
+    while app.session.turn is not None or not app.session.conversation.messages:
+        await asyncio.sleep(0.01)
+    await settle(pilot)
+
+
+async def branches(pilot: Any) -> None:
+    await chat(pilot)
+    app = pilot.app
+    app.chat.command_regenerate("")
+    while app.session.turn is not None:
+        await asyncio.sleep(0.01)
+    app.chat.send("And with q4_0?")
+    while app.session.turn is not None:
+        await asyncio.sleep(0.01)
+    app.chat.command_tree("")
+    await settle(pilot)
+
+
+async def thinking(pilot: Any) -> None:
+    await chat(pilot)
+    pilot.app.chat.transcript.toggle_all_thinking()
+    pilot.app.chat.transcript.action_top()
+    await settle(pilot)
+
+
+async def palette_of_commands(pilot: Any) -> None:
+    await chat(pilot)
+    pilot.app.chat.composer.put("/")
+    await settle(pilot)
+
+
+async def plan(pilot: Any) -> None:
+    pilot.app.options = EngineOptions(ctx=65536)
+    pilot.app.show_plan("/models/Qwen3-30B-A3B-Q4_K_M.gguf")
+    await pilot.pause(0.3)
+
+
+async def help_screen(pilot: Any) -> None:
+    pilot.app.chat.command_help("")
+    await settle(pilot)
+
+
+async def welcome(pilot: Any) -> None:
+    await settle(pilot)
+
+
+PICTURES: dict[str, tuple[tuple[int, int], str, Act]] = {
+    "chat": (WIDE, DARK.name, chat),
+    "chat-light": (WIDE, LIGHT.name, chat),
+    "chat-small": (SMALL, DARK.name, chat),
+    "welcome": (NORMAL, DARK.name, welcome),
+    "branches": (WIDE, DARK.name, branches),
+    "thinking": (NORMAL, LIGHT.name, thinking),
+    "commands": (NORMAL, DARK.name, palette_of_commands),
+    "plan": (NORMAL, DARK.name, plan),
+    "help": (NORMAL, LIGHT.name, help_screen),
+}
+
+
+def make_app(folder: Path, theme: str) -> LocalinferApp:
+    ready = replace(READY, quant="Q8_0", ctx=4096, plan=plans.small(""))
+    service = ScriptedService([Answer(ANSWER, thinking=THOUGHTS)], ready=ready, planner=plans.large)
+    return LocalinferApp(service, "/models/Qwen3-0.6B-Q8_0.gguf", store=HistoryStore(folder), theme=theme)
+
+
+async def picture(name: str, folder: Path) -> Path:
+    size, theme, act = PICTURES[name]
+    with tempfile.TemporaryDirectory() as saved:
+        app = make_app(Path(saved), theme)
+        async with app.run_test(size=size) as pilot:
+            while app.chat.status_bar.line.state != "ready":
+                await asyncio.sleep(0.01)
+            app.chat.composer.cursor_blink = False
+            await act(pilot)
+            path = folder / f"{name}.svg"
+            path.write_text(app.export_screenshot(title="localinfer"), encoding="utf-8")
+    return path
+
+
+def main() -> None:
+    folder = Path(sys.argv[1] if len(sys.argv) > 1 else "docs/pictures")
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory() as home:
+        os.environ["LOCALINFER_HOME"] = home
+        for name in PICTURES:
+            print(asyncio.run(picture(name, folder)))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,98 @@
+"""The models on this machine as the model list shows them: found, planned, deleted, pulled. Runs in threads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from localinfer.errors import LocalinferError, UsageError
+from localinfer.units import format_bytes
+
+
+@dataclass
+class ModelRow:
+    """One local model; the fields of its plan are filled in later. `verdict` '' means: not looked at yet."""
+
+    name: str
+    path: str
+    n_bytes: int
+    source: str
+    trouble: str = ""
+    quant: str = ""
+    ctx_train: int = 0
+    verdict: str = ""
+    plan: Any = None
+
+    @property
+    def deletable(self) -> bool:
+        return self.source == "localinfer"
+
+
+def local_models() -> list[ModelRow]:
+    """Names, sizes and where they come from; opens no model."""
+    from localinfer.store import find_models
+
+    return [ModelRow(m.name, str(m.path), m.n_bytes, m.source, m.trouble) for m in find_models()]
+
+
+def add_plan(row: ModelRow, plan: Any) -> None:
+    """What the planner says about a model."""
+    row.plan, row.verdict = plan, plan.verdict
+    row.quant, row.ctx_train = plan.model.quant, plan.model.n_ctx_train or 0
+
+
+def delete_model(row: ModelRow) -> int:
+    """Bytes freed. UsageError for a model that belongs to another program."""
+    from localinfer.store import find_models, remove
+
+    model = next((m for m in find_models() if str(m.path) == row.path), None)
+    if model is None:
+        raise UsageError(f"{row.name} is gone already")
+    try:
+        return remove(model)
+    except OSError as error:
+        raise UsageError(f"cannot delete {row.path}: {error.strerror}") from error
+
+
+class PullStopped(Exception):
+    """The user stopped a download; what is there stays, and the next try goes on from it."""
+
+
+def pull(reference: str, progress: Callable[[int, int], None]) -> Path:
+    """Download `demo` or an hf: reference. `progress(done, total)` may raise PullStopped."""
+    if reference == "demo":
+        from localinfer.demo_model import fetch_demo
+
+        return fetch_demo(progress)
+    from localinfer.hub import choose, download, list_models, parse_reference
+
+    wanted = parse_reference(reference if reference.startswith("hf:") else f"hf:{reference}")
+    return download(choose(list_models(wanted.repo), wanted), progress)
+
+
+def details(path: str) -> list[tuple[str, str]]:
+    """What the file says about itself: metadata, layers, template. LocalinferError when it is no sound GGUF."""
+    from localinfer.formats.gguf import GGUFFile
+
+    with GGUFFile.open(path) as file:
+        rows = [("file", path), ("tensors", str(len(file.tensors)))]
+        for key in file.metadata:
+            rows.append((key, _value(file, key)))
+    return rows
+
+
+def _value(file: Any, key: str) -> str:
+    """A number or text as it is; of an array only its type and length, for a vocabulary takes long to decode."""
+    entry = file.metadata.entry(key)
+    try:
+        return str(entry.type_name if entry.is_array else file.metadata[key])
+    except LocalinferError as error:
+        return f"({error.message})"
+
+
+def progress_text(done: int, total: int) -> str:
+    """`120 of 512 MiB, 23 %`."""
+    share = f", {100 * done // total} %" if total else ""
+    return f"{format_bytes(done)} of {format_bytes(total) if total else '?'}{share}"

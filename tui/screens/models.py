@@ -1,0 +1,265 @@
+"""ModelsScreen: the models on this machine, whether each fits, and what can be done with it."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import TYPE_CHECKING, ClassVar
+
+from rich.text import Text
+from textual import on, work
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Vertical
+from textual.content import Content
+from textual.screen import Screen
+from textual.widgets import Footer, OptionList, ProgressBar, Static
+from textual.widgets.option_list import Option
+
+from localinfer.errors import LocalinferError
+from localinfer.tui.markdown.rows import visible
+from localinfer.tui.models import (
+    ModelRow,
+    PullStopped,
+    add_plan,
+    delete_model,
+    details,
+    local_models,
+    progress_text,
+    pull,
+)
+from localinfer.tui.screens.ask_text import AskTextScreen
+from localinfer.tui.screens.confirm import ConfirmScreen
+from localinfer.units import format_bytes
+
+if TYPE_CHECKING:
+    from localinfer.tui.app import LocalinferApp
+
+VERDICTS = {"fits": ("fits", "$success"), "tight": ("tight", "$warning"), "pages": ("pages", "$warning"),
+            "does_not_fit": ("too large", "$error"), "unknown": ("unknown", "$muted"), "": ("…", "$muted")}  # fmt: skip
+
+
+class ModelsScreen(Screen[ModelRow | None]):
+    """Dismissed with the model to load, or None."""
+
+    TITLE = "Models"
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape", "close", "back"),
+        Binding("i", "details", "details"),
+        Binding("p", "pull", "pull"),
+        Binding("s", "stop_pull", "stop pull"),
+        Binding("f2", "plan", "plan"),
+        Binding("d,delete", "delete", "delete", key_display="d"),
+        Binding("f5", "reload", "refresh", show=False),
+    ]
+    app: LocalinferApp
+
+    def __init__(self) -> None:
+        super().__init__(id="models")
+        self.rows: list[ModelRow] = []
+        self.pulling = ""  # the reference of a running download
+        self._stop = False
+
+    def compose(self) -> ComposeResult:
+        yield Static("Models on this machine", classes="screen-title")
+        yield Static("", id="models-hint")
+        yield OptionList(compact=True)
+        with Vertical(id="pull-area"):
+            yield Static("", id="pull-text")
+            yield ProgressBar(show_eta=False)
+        yield Footer(show_command_palette=False)
+
+    def on_mount(self) -> None:
+        self.query_one("#pull-area").display = False
+        self.action_reload()
+
+    # the list
+
+    @work(exclusive=True, group="list")
+    async def action_reload(self) -> None:
+        """Names at once; then the plans, one after the other, beside the screen."""
+        try:
+            self.rows = await asyncio.to_thread(local_models)
+        except LocalinferError as error:
+            self._hint(error.message)
+            return
+        self._show()
+        for row in self.rows:
+            if row.trouble:
+                continue
+            try:
+                add_plan(row, await self.app.bridge.plan(row.path, self.app.options))
+            except LocalinferError as error:
+                row.trouble = error.message
+            self._replace(row)
+
+    def _show(self) -> None:
+        options = self.query_one(OptionList)
+        options.clear_options()
+        options.add_options([Option(self._label(row), row.path) for row in _distinct(self.rows)])
+        current = next((i for i, row in enumerate(_distinct(self.rows)) if row.path == self.app.model_path), 0)
+        options.highlighted = current if self.rows else None
+        options.focus()
+        self._hint("" if self.rows else "None yet. Press p and Enter to pull the demo model (90 MB).")
+
+    def _replace(self, row: ModelRow) -> None:
+        options = self.query_one(OptionList)
+        index = next((i for i, option in enumerate(options.options) if option.id == row.path), None)
+        if index is not None:
+            options.replace_option_prompt_at_index(index, self._label(row))
+
+    def _label(self, row: ModelRow) -> Text:
+        colours = self.app.theme_variables
+        verdict, colour = VERDICTS[row.verdict]
+        muted = colours.get("muted", "")
+        width = max(20, self.size.width - 6)
+        mark = "● " if row.path == self.app.model_path else "  "
+        facts = f"{format_bytes(row.n_bytes):>10}"
+        if width >= 76:
+            facts += f"  {row.quant:<8}{_trained(row.ctx_train):>8}  {row.source:<12}"
+        name = visible(row.name)
+        room = width - len(mark) - len(facts) - 12
+        name = name if len(name) <= room else name[: max(room - 1, 1)] + "…"
+        said = (row.trouble, colours["error"]) if row.trouble else (verdict, colours.get(colour[1:], ""))
+        text = Text.assemble(mark, name.ljust(room), (facts, muted), "  ", said)
+        text.truncate(width, overflow="ellipsis")
+        return text
+
+    def on_resize(self) -> None:
+        for row in self.rows:
+            self._replace(row)
+
+    def _hint(self, text: str) -> None:
+        hint = self.query_one("#models-hint", Static)
+        hint.update(Content(text))
+        hint.display = bool(text)
+
+    @property
+    def chosen(self) -> ModelRow | None:
+        option = self.query_one(OptionList).highlighted_option
+        return next((row for row in self.rows if option and row.path == option.id), None)
+
+    # what can be done
+
+    @on(OptionList.OptionSelected)
+    def _selected(self) -> None:
+        row = self.chosen
+        if row is None or row.trouble:
+            self.notify(row.trouble if row else "", severity="warning", markup=False)
+        elif row.verdict == "does_not_fit":
+            self.action_plan()
+        else:
+            self.dismiss(row)
+
+    def action_close(self) -> None:
+        self._stop = True
+        self.dismiss(None)
+
+    def action_plan(self) -> None:
+        row = self.chosen
+        if row:
+            self.app.show_plan(row.path)
+
+    @work
+    async def action_details(self) -> None:
+        row = self.chosen
+        if row is None:
+            return
+        try:
+            rows = await asyncio.to_thread(details, row.path)
+        except LocalinferError as error:
+            self.notify(error.message, severity="error", markup=False)
+            return
+        from localinfer.tui.screens.details import DetailsScreen
+
+        self.app.push_screen(DetailsScreen(row.name, rows))
+
+    def action_delete(self) -> None:
+        row = self.chosen
+        if row is None:
+            return
+        if not row.deletable:
+            self.notify(f"It belongs to {row.source}: delete it there.", severity="warning")
+        elif row.path == self.app.model_path:
+            self.notify("It is loaded: choose another model first.", severity="warning")
+        else:
+            question = f"Delete {visible(row.name)}, {format_bytes(row.n_bytes)}?"
+            self.app.push_screen(ConfirmScreen(question), lambda yes: self._delete(row) if yes else None)
+
+    def _delete(self, row: ModelRow) -> None:
+        try:
+            self.notify(f"{format_bytes(delete_model(row))} freed")
+        except LocalinferError as error:
+            self.notify(error.message, severity="error", markup=False)
+        self.action_reload()
+
+    # pulling
+
+    def action_pull(self) -> None:
+        if self.pulling:
+            self.notify(f"{self.pulling} is being pulled: s stops it.", markup=False)
+            return
+        dialog = AskTextScreen("Pull a model", self._unfinished or "demo", "demo or hf:OWNER/REPO[:QUANT]")
+        self.app.push_screen(dialog, lambda reference: self._start_pull(reference) if reference else None)
+
+    _unfinished = ""
+
+    def _start_pull(self, reference: str) -> None:
+        self.pulling, self._stop = reference, False
+        self.query_one("#pull-area").display = True
+        self._pull_text("looking it up")
+        self.run_worker(lambda: self._pull(reference), thread=True, group="pull")
+
+    def _pull(self, reference: str) -> None:
+        """In a thread."""
+        shown = 0.0
+
+        def progress(done: int, total: int) -> None:
+            nonlocal shown
+            if self._stop:
+                raise PullStopped
+            if time.monotonic() - shown > 0.1 or done == total:
+                shown = time.monotonic()
+                self.app.call_from_thread(self._progress, done, total)
+
+        try:
+            pull(reference, progress)
+        except PullStopped:
+            self.app.call_from_thread(self._pull_over, "stopped: p goes on from there", reference)
+        except LocalinferError as error:
+            self.app.call_from_thread(self._pull_over, f"{error.message}\n{error.hint}".strip(), reference)
+        except OSError as error:
+            self.app.call_from_thread(self._pull_over, f"{error.strerror or error}", reference)
+        else:
+            self.app.call_from_thread(self._pull_over, "", "")
+
+    def _progress(self, done: int, total: int) -> None:
+        self.query_one(ProgressBar).update(total=total or None, progress=done)
+        self._pull_text(progress_text(done, total))
+
+    def _pull_text(self, text: str) -> None:
+        self.query_one("#pull-text", Static).update(Content(f"{self.pulling}  {text}"))
+
+    def _pull_over(self, said: str, unfinished: str) -> None:
+        done = self.pulling
+        self.pulling, self._unfinished = "", unfinished
+        if not self.is_attached:
+            return
+        self.query_one("#pull-area").display = False
+        if said:
+            self.notify(said, title=done, severity="warning", markup=False)
+        else:
+            self.notify("is here", title=done, markup=False)
+            self.action_reload()
+
+    def action_stop_pull(self) -> None:
+        self._stop = True
+
+
+def _distinct(rows: list[ModelRow]) -> list[ModelRow]:
+    """One row a path: a list cannot hold the same id twice."""
+    return list({row.path: row for row in rows}.values())
+
+
+def _trained(ctx: int) -> str:
+    return "" if not ctx else f"{ctx // 1024}k" if ctx >= 1024 and ctx % 1024 == 0 else str(ctx)
