@@ -128,7 +128,7 @@ def _types(metadata: Mapping[str, Any], n: int) -> bytearray:
         return bytearray([TokenType.NORMAL]) * n
     found = _array(metadata, "token_type", int, n)
     try:
-        return bytearray(found)
+        return bytearray(iter(found))  # an array.array itself would give its raw memory
     except ValueError:
         return bytearray(t if 0 <= t < len(TokenType) else TokenType.UNDEFINED for t in found)
 
