@@ -1,4 +1,4 @@
-"""GGUF metadata of one architecture: `keys.int("block_count")` reads `llama.block_count`.
+"""GGUF metadata of one architecture: `keys.integer("block_count")` reads `llama.block_count`.
 
 A value that may be given once or per layer (head counts, widths) is read with `per_layer`.
 """
@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import sys
 from array import array
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from localinfer.errors import FormatError
@@ -28,23 +27,23 @@ class ArchKeys:
     def __contains__(self, key: str) -> bool:
         return f"{self.arch}.{key}" in self.file.metadata
 
-    def int(self, key: str, default: int | object = _REQUIRED) -> int:
+    def integer(self, key: str, default: int | object = _REQUIRED) -> int:
         get = self.file.metadata.get_int
         return get(f"{self.arch}.{key}") if default is _REQUIRED else get(f"{self.arch}.{key}", default)
 
-    def float(self, key: str, default: float | object = _REQUIRED) -> float:
+    def number(self, key: str, default: float | object = _REQUIRED) -> float:
         get = self.file.metadata.get_float
         return get(f"{self.arch}.{key}") if default is _REQUIRED else get(f"{self.arch}.{key}", default)
 
-    def str(self, key: str, default: str) -> str:
+    def text(self, key: str, default: str) -> str:
         return self.file.metadata.get_str(f"{self.arch}.{key}", default)
 
-    def bool(self, key: str, default: bool) -> bool:
+    def flag(self, key: str, default: bool) -> bool:
         return self.file.metadata.get_bool(f"{self.arch}.{key}", default)
 
     def count(self, key: str, default: int | object = _REQUIRED, *, at_least: int = 1, at_most: int = 1 << 24) -> int:
         """An int within sane limits: what sizes loops and arrays must not come unchecked from a file."""
-        value = self.int(key, default)
+        value = self.integer(key, default)
         if not at_least <= value <= at_most:
             raise self.error(key, f"a whole number in {at_least}..{at_most}", value)
         return value
@@ -53,7 +52,7 @@ class ArchKeys:
         """One number for all layers or an array with one a layer -> a list with one a layer."""
         value = self.file.metadata.get(f"{self.arch}.{key}", default)
         if value is _REQUIRED:
-            self.int(key)  # raises the missing-key error
+            self.integer(key)  # raises the missing-key error
         if not isinstance(value, (list, array, tuple)):
             return [self.count(key, default, at_least=at_least)] * n_layers
         values = [int(v) for v in value]
@@ -82,7 +81,3 @@ def tensor_rows(f: GGUFFile, name: str, fallback: int) -> int:
     """Rows of a matrix, such as the vocabulary from token_embd.weight."""
     info = f.tensors.get(name)
     return info.shape[0] if info else fallback
-
-
-def all_equal(values: Sequence[int]) -> bool:
-    return len(set(values)) <= 1

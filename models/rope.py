@@ -35,7 +35,7 @@ class RopeScaling:
             default = "linear"
         elif "rope_factors_long.weight" in keys.file.tensors:
             default = "longrope"
-        return keys.str("rope.scaling.type", default)
+        return keys.text("rope.scaling.type", default)
 
     @classmethod
     def from_keys(cls, keys: ArchKeys) -> RopeScaling:
@@ -44,12 +44,12 @@ class RopeScaling:
             raise UnsupportedModel(f"{keys.file.path}: rope scaling {kind!r} is not known (linear, yarn, longrope are)")
         return cls(
             kind,
-            keys.float("rope.scaling.factor", 0.0) or keys.float("rope.scale_linear", 0.0) or 1.0,
-            keys.int("rope.scaling.original_context_length", 0) or keys.int("context_length"),
-            keys.float("rope.scaling.attn_factor", 1.0),
-            keys.float("rope.scaling.yarn_ext_factor", 1.0),
-            keys.float("rope.scaling.yarn_beta_fast", 32.0),
-            keys.float("rope.scaling.yarn_beta_slow", 1.0),
+            keys.number("rope.scaling.factor", 0.0) or keys.number("rope.scale_linear", 0.0) or 1.0,
+            keys.integer("rope.scaling.original_context_length", 0) or keys.integer("context_length"),
+            keys.number("rope.scaling.attn_factor", 1.0),
+            keys.number("rope.scaling.yarn_ext_factor", 1.0),
+            keys.number("rope.scaling.yarn_beta_fast", 32.0),
+            keys.number("rope.scaling.yarn_beta_slow", 1.0),
         )
 
 

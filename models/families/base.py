@@ -5,6 +5,7 @@ A family overrides only what differs: the rope style, the activation, which laye
 
 from __future__ import annotations
 
+from array import array
 from typing import TYPE_CHECKING, Any, Literal
 
 from localinfer.errors import UnsupportedModel
@@ -55,10 +56,10 @@ class Architecture:
             name=f.metadata.get_str("general.name", ""),
             n_layers=n_layers,
             n_embd=keys.count("embedding_length"),
-            n_vocab=tensor_rows(f, "token_embd.weight", keys.int("vocab_size", 0)),
+            n_vocab=tensor_rows(f, "token_embd.weight", keys.integer("vocab_size", 0)),
             n_ctx_train=keys.count("context_length", at_most=1 << 40),
             norm=self.norm,
-            norm_eps=keys.float(_EPS_KEY[self.norm]),
+            norm_eps=keys.number(_EPS_KEY[self.norm]),
             layers=layers,
             rope_scaling=RopeScaling.kind_of(keys),
             ffn_norm=self.ffn_norm,
@@ -68,16 +69,16 @@ class Architecture:
     def n_layers(self, keys: ArchKeys) -> int:
         """Layers that run: blocks for multi-token prediction at the end of a file do not."""
         n_blocks = keys.count("block_count", at_most=4096)
-        return max(1, n_blocks - keys.int("nextn_predict_layers", 0))
+        return max(1, n_blocks - keys.integer("nextn_predict_layers", 0))
 
     def scales(self, keys: ArchKeys, n_layers: int) -> dict[str, Any]:
         """Further ModelConfig fields, as far as the file or the family sets them."""
-        logit_scale = keys.float("logit_scale", 0.0) or 1.0
+        logit_scale = keys.number("logit_scale", 0.0) or 1.0
         return {
-            "embedding_scale": keys.float("embedding_scale", 1.0),
-            "residual_scale": keys.float("residual_scale", 1.0),
+            "embedding_scale": keys.number("embedding_scale", 1.0),
+            "residual_scale": keys.number("residual_scale", 1.0),
             "logit_scale": 1.0 / logit_scale if self.divide_logits else logit_scale,
-            "logit_softcap": keys.float("final_logit_softcapping", 0.0),
+            "logit_softcap": keys.number("final_logit_softcapping", 0.0),
             "parallel_residual": self.parallel_residual,
             "head_norm": self.head_norm,
         }
@@ -106,21 +107,21 @@ class Architecture:
             n_heads, n_kv_heads, d_k, d_v,
             scale=self.attention_scale(keys, d_k),
             window=self.window(keys, i),
-            softcap=keys.float("attn_logit_softcapping", 0.0),
+            softcap=keys.number("attn_logit_softcapping", 0.0),
         )  # fmt: skip
 
     def attention_scale(self, keys: ArchKeys, d_k: int) -> float:
-        return keys.float("attention.scale", 0.0) or d_k**-0.5
+        return keys.number("attention.scale", 0.0) or d_k**-0.5
 
     def window(self, keys: ArchKeys, i: int) -> int:
         """Positions that layer i sees, itself included; 0 for all."""
-        window = keys.int("attention.sliding_window", 0) if self.window_period else 0
+        window = keys.integer("attention.sliding_window", 0) if self.window_period else 0
         return window if window and self.slides(keys, i) else 0
 
     def slides(self, keys: ArchKeys, i: int) -> bool:
         """Does layer i slide? By the file's pattern (a period, or one flag a layer), else by the family's period."""
         pattern = keys.file.metadata.get(f"{keys.arch}.attention.sliding_window_pattern", self.window_period)
-        if not isinstance(pattern, int) and i < len(pattern):
+        if isinstance(pattern, list | array) and i < len(pattern):
             return bool(pattern[i])
         period = pattern if isinstance(pattern, int) else self.window_period
         return period <= 0 or i % period < period - 1
@@ -141,9 +142,9 @@ class Architecture:
 
     def rope_base(self, keys: ArchKeys, attention: AttentionConfig) -> float:
         """Radians per position fall from 1 to 1/base; sliding layers may have a base of their own."""
-        base = keys.float("rope.freq_base", 10000.0)
+        base = keys.number("rope.freq_base", 10000.0)
         if attention.window:
-            base = keys.float("rope.freq_base_swa", base)
+            base = keys.number("rope.freq_base_swa", base)
         if not base > 1.0:
             raise keys.error("rope.freq_base", "a number above 1", base)
         return base
@@ -155,8 +156,8 @@ class Architecture:
         """Divisors of the angles, where the file has them: llama3's, or longrope's for the context allocated."""
         if "rope_freqs.weight" in keys.file.tensors:
             return keys.floats_of("rope_freqs.weight")
-        original = keys.int("rope.scaling.original_context_length", 0) or keys.int("context_length")
-        long = (n_ctx or keys.int("context_length")) > original
+        original = keys.integer("rope.scaling.original_context_length", 0) or keys.integer("context_length")
+        long = (n_ctx or keys.integer("context_length")) > original
         return keys.floats_of("rope_factors_long.weight" if long else "rope_factors_short.weight")
 
     def moe(self, keys: ArchKeys, i: int) -> MoEConfig | None:
@@ -175,14 +176,14 @@ class Architecture:
             n_used=keys.count("expert_used_count", at_most=n_experts),
             n_ff=tensors[f"blk.{i}.ffn_up_exps.weight"].shape[-2],
             gating=self.gating(keys),
-            normalize=keys.bool("expert_weights_norm", self.moe_normalize),
-            scale=keys.float("expert_weights_scale", 0.0) or 1.0,
-            n_groups=keys.int("expert_group_count", 0) or 1,
-            n_groups_used=keys.int("expert_group_used_count", 0) or 1,
+            normalize=keys.flag("expert_weights_norm", self.moe_normalize),
+            scale=keys.number("expert_weights_scale", 0.0) or 1.0,
+            n_groups=keys.integer("expert_group_count", 0) or 1,
+            n_groups_used=keys.integer("expert_group_used_count", 0) or 1,
         )
 
     def gating(self, keys: ArchKeys) -> Gating:
-        code = keys.int("expert_gating_func", 0)
+        code = keys.integer("expert_gating_func", 0)
         if code not in _GATING:
             raise UnsupportedModel(f"{keys.file.path}: expert gating function {code} is not known (1 to 3 are)")
         return _GATING[code] or self.moe_gating

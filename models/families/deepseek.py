@@ -46,7 +46,7 @@ class DeepSeek2(Architecture):
         scaling = RopeScaling.from_keys(keys)
         if scaling.kind != "yarn" or scaling.factor <= 1.0:
             return 1.0
-        return 1.0 + keys.float("rope.scaling.yarn_log_multiplier", 0.1) * math.log(scaling.factor)
+        return 1.0 + keys.number("rope.scaling.yarn_log_multiplier", 0.1) * math.log(scaling.factor)
 
     def rope_scaling(self, keys: ArchKeys, attention: AttentionConfig) -> RopeScaling:
         scaling = super().rope_scaling(keys, attention)
@@ -56,5 +56,5 @@ class DeepSeek2(Architecture):
 
     def gating(self, keys: ArchKeys) -> Gating:
         """Files from before the key: softmax, except GLM-4.7-Flash, known by its vocabulary."""
-        glm = keys.int("vocab_size", 0) == 154880 and keys.int("block_count") in (47, 48)
+        glm = keys.integer("vocab_size", 0) == 154880 and keys.integer("block_count") in (47, 48)
         return "sigmoid" if glm and "expert_gating_func" not in keys else super().gating(keys)

@@ -26,8 +26,8 @@ class Gemma2(Gemma):
 
     def attention_scale(self, keys: ArchKeys, d_k: int) -> float:
         """The 27B model (46 layers) scales by the width per head, which is not its head size."""
-        if keys.int("block_count") == 46:
-            return (keys.int("embedding_length") / keys.int("attention.head_count")) ** -0.5
+        if keys.integer("block_count") == 46:
+            return (keys.integer("embedding_length") / keys.integer("attention.head_count")) ** -0.5
         return d_k**-0.5
 
 
@@ -36,13 +36,13 @@ class Gemma3(Gemma):
 
     def attention_scale(self, keys: ArchKeys, d_k: int) -> float:
         """As in Gemma 2, for the 27B model of 62 layers."""
-        if keys.int("block_count") == 62:
-            return (keys.int("embedding_length") / keys.int("attention.head_count")) ** -0.5
+        if keys.integer("block_count") == 62:
+            return (keys.integer("embedding_length") / keys.integer("attention.head_count")) ** -0.5
         return d_k**-0.5
 
     def rope_base(self, keys: ArchKeys, attention: AttentionConfig) -> float:
         if attention.window:
-            return keys.float("rope.freq_base_swa", 10000.0)
+            return keys.number("rope.freq_base_swa", 10000.0)
         return super().rope_base(keys, attention)
 
     def rope_scaling(self, keys: ArchKeys, attention: AttentionConfig) -> RopeScaling:

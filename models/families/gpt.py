@@ -23,7 +23,7 @@ class GPT2(StarCoder2):
 
 class GPTNeoX(StarCoder2):
     def scales(self, keys: ArchKeys, n_layers: int) -> dict[str, Any]:
-        parallel = keys.bool("use_parallel_residual", True)
+        parallel = keys.flag("use_parallel_residual", True)
         return super().scales(keys, n_layers) | {"parallel_residual": parallel}
 
 

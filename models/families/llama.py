@@ -31,7 +31,7 @@ class Llama4(Llama):
     chunk = 8192  # fixed, whatever the file says
 
     def scales(self, keys: ArchKeys, n_layers: int) -> dict[str, Any]:
-        unweighted = keys.int("expert_count", 0) != 128  # the 128-expert model has no norm here
+        unweighted = keys.integer("expert_count", 0) != 128  # the 128-expert model has no norm here
         return super().scales(keys, n_layers) | ({"head_norm": "after_rope_unweighted"} if unweighted else {})
 
     def attention(self, keys: ArchKeys, i: int, n_layers: int) -> AttentionConfig:
@@ -67,9 +67,9 @@ class MiniCPM(Llama):
     def scales(self, keys: ArchKeys, n_layers: int) -> dict[str, Any]:
         n_embd = keys.count("embedding_length")
         return super().scales(keys, n_layers) | {
-            "embedding_scale": keys.float("embedding_scale", 12.0),
-            "residual_scale": keys.float("residual_scale", 1.4 / n_layers**0.5),
-            "logit_scale": 1.0 / keys.float("logit_scale", 256.0 / n_embd),
+            "embedding_scale": keys.number("embedding_scale", 12.0),
+            "residual_scale": keys.number("residual_scale", 1.4 / n_layers**0.5),
+            "logit_scale": 1.0 / keys.number("logit_scale", 256.0 / n_embd),
         }
 
 
@@ -79,7 +79,7 @@ class Granite(Llama):
     divide_logits = True
 
     def rope(self, keys: ArchKeys, i: int, attention: AttentionConfig, n_ctx: int | None) -> RopeConfig | None:
-        rotated = keys.bool("rope.scaling.finetuned", True)
+        rotated = keys.flag("rope.scaling.finetuned", True)
         return super().rope(keys, i, attention, n_ctx) if rotated else None
 
 
@@ -91,12 +91,12 @@ class Exaone4(Architecture):
     """Norms only after sub-blocks. The 32B model (64 layers) slides in three of four layers and rotates only those."""
 
     def window(self, keys: ArchKeys, i: int) -> int:
-        if keys.int("block_count") != 64 or i % 4 == 3:
+        if keys.integer("block_count") != 64 or i % 4 == 3:
             return 0
-        return keys.int("attention.sliding_window", 4096)
+        return keys.integer("attention.sliding_window", 4096)
 
     def rope(self, keys: ArchKeys, i: int, attention: AttentionConfig, n_ctx: int | None) -> RopeConfig | None:
-        rotated = attention.window or keys.int("block_count") != 64
+        rotated = attention.window or keys.integer("block_count") != 64
         return super().rope(keys, i, attention, n_ctx) if rotated else None
 
 

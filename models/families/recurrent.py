@@ -42,7 +42,7 @@ class Recurrent(Architecture):
 
 
 class Mamba(Recurrent):
-    mixer = "mamba"
+    mixer: Mixer = "mamba"
 
     def is_recurrent(self, keys: ArchKeys, i: int, n_layers: int) -> bool:
         return True

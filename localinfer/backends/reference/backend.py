@@ -40,13 +40,14 @@ class ReferenceModel:
 
     def __init__(self, config: ModelConfig, weights: dict[str, ReferenceWeight]) -> None:
         self.config = config
-        self._decoder = Decoder(config, weights)
+        self._decoder: Decoder | None = Decoder(config, weights)
         self._ops = ReferenceOps()
 
     def new_kv(self, spec: KVSpec) -> ReferenceKV:
         return ReferenceKV(spec)
 
     def forward(self, ids: Sequence[int], kv: ReferenceKV, rows: int) -> np.ndarray:
+        assert self._decoder is not None
         logits = self._decoder.forward(self._ops, ids, kv.length, kv, rows)
         kv.length += len(ids)
         return np.empty((0, self.config.n_vocab), np.float32) if logits is None else logits

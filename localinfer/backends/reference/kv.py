@@ -50,7 +50,7 @@ def _stored(x: np.ndarray, kv_type: str) -> np.ndarray:
     if kv_type == "f32":
         return np.ascontiguousarray(x, np.float32)
     gtype = GGMLType[kv_type.upper()]
-    return dequantize(memoryview(quantize(x, gtype)).cast("B"), gtype, x.shape)
+    return dequantize(quantize(x, gtype).reshape(-1), gtype, x.shape)
 
 
 def _extend(old: np.ndarray | None, new: np.ndarray, length: int) -> np.ndarray:
