@@ -122,7 +122,7 @@ def answer_for(args: argparse.Namespace) -> Answer:
     runtime = learned_runtime_bytes(machine_name(), budget.platform) if here else None
     plan = make_plan(model, budget, ask, runtime)
     deadline = _seconds(args.deadline)
-    kv_budget = parse_bytes(args.kv_budget, "kv-budget") if args.kv_budget else kv_budget_of(plan)
+    kv_budget = parse_bytes(args.kv_budget, "kv-budget") if args.kv_budget is not None else kv_budget_of(plan)
     outcomes = _outcomes(plan, kv_budget, deadline)
     speed = speed_of(plan, measured_speed(budget.platform) if here else None)
     return Answer(plan, speed, repairs(plan), plan_notes(plan), outcomes, kv_budget, deadline)
@@ -139,11 +139,11 @@ def _model_path(text: str) -> Path:
 
 def _budget(args: argparse.Namespace) -> MemoryBudget:
     """--device, --memory and --reserve. A --memory of its own is the budget: nothing is kept back unless asked."""
-    reserve = parse_bytes(args.reserve, "reserve") if args.reserve else None
-    memory = parse_bytes(args.memory, "memory") if args.memory else None
-    if args.device and args.device != THIS:
+    reserve = parse_bytes(args.reserve, "reserve") if args.reserve is not None else None
+    memory = parse_bytes(args.memory, "memory") if args.memory is not None else None
+    if args.device is not None and args.device != THIS:
         budget = find_device(args.device).budget(reserve, memory)
-    elif memory is not None and not args.device:
+    elif memory is not None and args.device is None:
         platform = "mlx-cpu" if args.backend == "mlx" and sys.platform != "darwin" else "cpu"
         budget = MemoryBudget("custom", platform, memory, memory, reserve or 0, "--memory")  # type: ignore[arg-type]
     else:
@@ -163,9 +163,9 @@ def _ask(args: argparse.Namespace, model: ModelFacts) -> Ask:
     requests = _count(args.requests, "requests", 1)
     if shared > prompt:
         raise UsageError(f"shared-prefix: expected at most the prompt's {prompt} tokens, found {shared}")
-    if (requests > 1 or shared or args.deadline) and not (prompt and output):
+    if (requests > 1 or shared or args.deadline is not None) and not (prompt and output):
         raise UsageError("requests: expected --prompt and --output with --requests, --shared-prefix or --deadline")
-    if args.ctx:
+    if args.ctx is not None:
         ctx = parse_tokens(args.ctx, "ctx", longest)
         if prompt and ctx < prompt + max(output, 1) - 1:
             raise UsageError(f"ctx: expected room for {prompt} prompt and {output} output tokens, found {ctx}")
@@ -178,7 +178,7 @@ def _ask(args: argparse.Namespace, model: ModelFacts) -> Ask:
         ctx=ctx, kv_k=k, kv_v=v, chunk=min(Ask.chunk, ctx),
         threads=_count(args.threads, "threads", usable_cores()), draft=draft,
         prompt=prompt, output=output, requests=requests, shared_prefix=shared,
-        weight_budget=parse_bytes(args.weight_budget, "weight-budget") if args.weight_budget else None,
+        weight_budget=parse_bytes(args.weight_budget, "weight-budget") if args.weight_budget is not None else None,
     )  # fmt: skip
 
 

@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from localinfer.kv.spec import PAGE_TOKENS
+from localinfer.planner.context_limit import group_layers
 from localinfer.planner.plan import PARTS, Plan
 from localinfer.planner.report import layers_json, weights_and_kv_alone
 from localinfer.planner.scenario import best
@@ -49,6 +50,8 @@ def print_answer(answer: Answer, layers: bool) -> None:
         console.print(_contexts(plan))
     if layers:
         console.print(_layers(plan))
+        for line in _rings(plan):
+            console.print(line)
     for outcome in answer.outcomes:
         console.print(_outcome(outcome, outcome is best(answer.outcomes), answer.kv_budget))
     if answer.repairs:
@@ -131,23 +134,31 @@ def _contexts(plan: Plan) -> str:
 
 
 def _layers(plan: Plan) -> Table:
-    """One line a layer; a ring's size is explained."""
+    """One line a layer."""
     table = Table(box=None, padding=(0, 2, 0, 0))
-    for name in ("layer", "weights", "kind", "KV heads", "K x V", "types", "tokens held", "KV", ""):
-        table.add_column(name, justify="left" if name in ("kind", "types", "") else "right")
+    for name in ("layer", "weights", "kind", "KV heads", "K x V", "types", "tokens held", "KV"):
+        table.add_column(name, justify="left" if name in ("kind", "types") else "right")
     for row in layers_json(plan):
         if "kind" not in row:
             table.add_row(str(row["layer"]), format_bytes(row["weights"]), "unknown")
             continue
-        why = ""
-        if row["window"] and row["tokens"] < plan.ask.ctx:
-            why = f"window {row['window']} + chunk {plan.ask.chunk} - 1 in pages of {PAGE_TOKENS}, and one page more"
         table.add_row(
             str(row["layer"]), format_bytes(row["weights"]), row["kind"], str(row["kv_heads"]),
             f"{row['d_k']} x {row['d_v']}", f"{row['k_type']}/{row['v_type']}", f"{row['tokens']:,}",
-            format_bytes(row["kv"]), why,
+            format_bytes(row["kv"]),
         )  # fmt: skip
     return table
+
+
+def _rings(plan: Plan) -> list[str]:
+    """Why a sliding-window layer holds more than its window."""
+    held = {(g.layer.window, g.n_tokens) for g in group_layers(plan.kv) if g.ring} if plan.kv else set()
+    return [
+        f"a window of {window} holds {tokens} tokens: {window} + chunk {plan.ask.chunk} - 1 in pages of {PAGE_TOKENS}, "
+        "and one page more, since a chunk may start anywhere in a page"
+        for window, tokens in sorted(held)
+        if tokens < plan.ask.ctx
+    ]
 
 
 def _outcome(o: Outcome, is_best: bool, kv_budget: int) -> Text:

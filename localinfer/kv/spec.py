@@ -22,11 +22,12 @@ KV_TYPES = {"f32": (1, 4), "f16": (1, 2), "q8_0": (32, 34), "q4_0": (32, 18)}
 
 def parse_kv_types(text: str) -> tuple[str, str]:
     """`q8_0` or `q8_0/q4_0` -> (K type, V type)."""
-    k, _, v = text.partition("/")
-    for part in (k, v or k):
+    k, slash, v = text.partition("/")
+    v = v if slash else k
+    for part in (k, v):
         if part not in KV_TYPES:
             raise UsageError(f"kv: expected one of {', '.join(KV_TYPES)} or KTYPE/VTYPE, found {text!r}")
-    return k, v or k
+    return k, v
 
 
 def kv_row_bytes(kv_type: str, n_values: int) -> int:
