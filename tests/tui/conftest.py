@@ -59,6 +59,12 @@ async def ask(pilot, text: str, wait: bool = True) -> None:
         await pilot.pause()
 
 
+async def finished(app: LocalinferApp) -> None:
+    """Until no answer is being written."""
+    await until(lambda: app.session.turn is None and app.chat._answer is None and app.session.conversation.messages)
+    await asyncio.sleep(0)
+
+
 def shown(app: LocalinferApp) -> str:
     """All text of the conversation as it is on screen."""
     from localinfer.tui.markdown.rows import row_text

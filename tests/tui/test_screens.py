@@ -1,0 +1,282 @@
+"""The other screens under the pilot: conversations, models, plan, help, themes."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from textual.widgets import Input, OptionList
+
+import localinfer.tui.models as models
+from localinfer.errors import UsageError
+from localinfer.tui.models import ModelRow
+from localinfer.tui.screens.confirm import ConfirmScreen
+from localinfer.tui.screens.conversations import ConversationsScreen
+from localinfer.tui.screens.models import ModelsScreen
+from localinfer.tui.screens.plan import PlanScreen
+from tests.fakes.scripted_service import Answer, ScriptedService
+from tests.tui import plans
+from tests.tui.conftest import ask, finished, shown, until
+
+
+@pytest.fixture
+def three_chats(store):
+    for text in ("about whales", "about stars", "about bread"):
+        conversation = store.new()
+        conversation.add(0, "user", text)
+        conversation.add(1, "assistant", f"an answer {text}", state="eos")
+        conversation.close()
+    return store
+
+
+async def open_chats(pilot) -> OptionList:
+    await pilot.press("ctrl+b")
+    await until(lambda: isinstance(pilot.app.screen, ConversationsScreen))
+    options = pilot.app.screen.query_one(OptionList)
+    await until(lambda: options.option_count)
+    return options
+
+
+async def test_a_saved_conversation_is_found_and_opened(make_app, three_chats):
+    app = make_app()
+    async with app.run_test() as pilot:
+        options = await open_chats(pilot)
+        assert options.option_count == 3
+        await pilot.press(*"STARS")
+        await until(lambda: options.option_count == 1)
+        await pilot.press("enter")
+        await pilot.pause()
+        assert "an answer about stars" in shown(app)
+        await ask(pilot, "go on")
+        assert [role for role, _ in app.bridge.service.asked[0][0]] == ["user", "assistant", "user"]
+
+
+async def test_a_conversation_is_renamed_pinned_and_deleted(make_app, three_chats):
+    app = make_app()
+    async with app.run_test() as pilot:
+        options = await open_chats(pilot)
+        await pilot.press("down", "f5")
+        await until(lambda: sum(info.pinned for info in three_chats.list()) == 1)
+        await pilot.press("f6")
+        await pilot.pause()
+        app.screen.query_one(Input).value = "renamed"
+        await pilot.press("enter")
+        await until(lambda: any(info.title == "renamed" for info in three_chats.list()))
+        await until(lambda: isinstance(app.screen, ConversationsScreen))
+        options.focus()
+        await pilot.press("delete")
+        await until(lambda: isinstance(app.screen, ConfirmScreen))
+        await pilot.press("y")
+        await until(lambda: len(three_chats.list()) == 2)
+
+
+async def test_a_conversation_open_elsewhere_is_continued_in_a_copy(make_app, three_chats):
+    other = three_chats.open(three_chats.list("whales")[0].id)
+    app = make_app()
+    async with app.run_test() as pilot:
+        app.chat.open_conversation(other.id)
+        await until(lambda: isinstance(app.screen, ConfirmScreen))
+        await pilot.press("y")
+        await until(lambda: "about whales" in shown(app))
+        assert app.session.conversation.id != other.id
+    other.close()
+
+
+async def test_a_conversation_is_exported_and_imported(make_app, tmp_path):
+    app = make_app(Answer("Paris"))
+    async with app.run_test() as pilot:
+        await ask(pilot, "capital?")
+        for text in ("/export out.md", "/export out.json", "/export out.md"):
+            await ask(pilot, text, wait=False)
+            await pilot.pause()
+        assert "## User\n\ncapital?" in (tmp_path / "out.md").read_text(encoding="utf-8")
+        assert json.loads((tmp_path / "out.json").read_text(encoding="utf-8"))["messages"][1]["text"] == "Paris"
+        assert any("cannot write" in n.message for n in app._notifications)
+        await ask(pilot, "/new", wait=False)
+        await pilot.pause()
+        assert shown(app) == ""
+        await ask(pilot, "/import out.json", wait=False)
+        await until(lambda: "Paris" in shown(app))
+
+
+ROWS = [
+    ModelRow("qwen3-0.6b-q8_0", "/m/small.gguf", 639_000_000, "localinfer"),
+    ModelRow("qwen3-30b-a3b-q4_k", "/m/large.gguf", 18_600_000_000, "ollama"),
+    ModelRow("broken", "/m/broken.gguf", 12, "lmstudio", trouble="empty"),
+]
+
+
+@pytest.fixture
+def three_models(monkeypatch):
+    monkeypatch.setattr("localinfer.tui.screens.models.local_models", lambda: [ModelRow(**vars(row)) for row in ROWS])
+
+
+def planner(path, options):
+    return plans.small(path, options) if "small" in path else plans.large(path, options)
+
+
+async def open_models(app) -> ModelsScreen:
+    await until(lambda: isinstance(app.screen, ModelsScreen))
+    await until(lambda: all(row.verdict or row.trouble for row in app.screen.rows) and app.screen.rows)
+    return app.screen
+
+
+async def test_without_a_model_the_list_opens_and_enter_loads_one(make_app, three_models):
+    app = make_app(service=ScriptedService([Answer("hi")], planner=planner), model="")
+    async with app.run_test(size=(100, 24)) as pilot:
+        screen = await open_models(app)
+        labels = [str(option.prompt) for option in screen.query_one(OptionList).options]
+        assert "fits" in labels[0] and "Q8_0" in labels[0] and "40k" in labels[0]
+        assert "ollama" in labels[1] and "empty" in labels[2]
+        await pilot.press("enter")
+        await until(lambda: app.engine_alive)
+        assert app.bridge.service.opened[0][0] == "/m/small.gguf"
+        await ask(pilot, "hello")
+        assert "hi" in shown(app)
+
+
+async def test_only_own_models_are_deleted_and_only_after_a_yes(make_app, three_models, monkeypatch):
+    deleted = []
+    monkeypatch.setattr(
+        "localinfer.tui.screens.models.delete_model", lambda row: deleted.append(row.name) or row.n_bytes
+    )
+    app = make_app(service=ScriptedService(planner=planner), model="")
+    async with app.run_test(size=(100, 24)) as pilot:
+        await open_models(app)
+        await pilot.press("down", "d")
+        await pilot.pause()
+        assert any("belongs to ollama" in n.message for n in app._notifications)
+        await pilot.press("up", "d")
+        await until(lambda: isinstance(app.screen, ConfirmScreen))
+        await pilot.press("n")
+        await until(lambda: isinstance(app.screen, ModelsScreen))
+        assert deleted == []
+        await pilot.press("d")
+        await until(lambda: isinstance(app.screen, ConfirmScreen))
+        await pilot.press("y")
+        await until(lambda: deleted == ["qwen3-0.6b-q8_0"])
+
+
+async def test_a_pull_shows_progress_stops_and_goes_on(make_app, three_models, monkeypatch):
+    tries = []
+
+    def pull(reference, progress):
+        tries.append(reference)
+        for done in range(100 if len(tries) == 1 else 1):
+            progress(done, 100)
+            time_passes.wait(0.02)
+
+    import threading
+
+    time_passes = threading.Event()
+    monkeypatch.setattr("localinfer.tui.screens.models.pull", pull)
+    app = make_app(service=ScriptedService(planner=planner), model="")
+    async with app.run_test(size=(100, 24)) as pilot:
+        screen = await open_models(app)
+        await pilot.press("p")
+        await pilot.pause()
+        app.screen.query_one(Input).value = "hf:a/b:Q4_0"
+        await pilot.press("enter")
+        await until(lambda: "of 100 B" in str(screen.query_one("#pull-text").content))
+        await pilot.press("s")
+        await until(lambda: not screen.pulling)
+        assert any("stopped" in n.message for n in app._notifications)
+        await pilot.press("p")
+        await pilot.pause()
+        assert app.screen.query_one(Input).value == "hf:a/b:Q4_0"
+        await pilot.press("enter")
+        await until(lambda: len(tries) == 2 and not screen.pulling)
+
+
+async def test_a_failing_pull_says_why(make_app, three_models, monkeypatch):
+    def pull(reference, progress):
+        raise UsageError("no such repository", "look at its name")
+
+    monkeypatch.setattr("localinfer.tui.screens.models.pull", pull)
+    app = make_app(service=ScriptedService(planner=planner), model="")
+    async with app.run_test(size=(100, 24)) as pilot:
+        screen = await open_models(app)
+        screen._start_pull("hf:x/y")
+        await until(lambda: any("no such repository" in n.message for n in app._notifications))
+        await pilot.pause()
+
+
+async def test_details_show_the_metadata_of_a_file(make_app, tmp_path):
+    from tests.planner.sparse_headers import write_header
+
+    path = write_header(tmp_path, "qwen3-0.6b-q8_0")
+    rows = dict(models.details(str(path)))
+    assert rows["general.architecture"] == "qwen3" and rows["tokenizer.ggml.tokens"].startswith("array of")
+
+
+async def test_the_plan_says_what_is_missing_and_a_repair_mends_it(make_app):
+    app = make_app(service=ScriptedService(planner=plans.large), model="/m/large.gguf")
+    async with app.run_test(size=(100, 34)) as pilot:
+        await pilot.press("f2")
+        await until(lambda: isinstance(app.screen, PlanScreen) and app.screen.plan is not None)
+        screen = app.screen
+        screen.query_one("#plan-ctx", Input).value = "64k"
+        await until(lambda: screen.plan.ask.ctx == 65536)
+        assert "does not fit" in str(screen.query_one("#plan-verdict").content)
+        await pilot.press("ctrl+l")
+        assert app.screen is screen
+        await pilot.press("f7")
+        await until(lambda: screen.plan.ask.kv_k == "q8_0")
+        assert "It fits" in str(screen.query_one("#plan-verdict").content)
+        await pilot.press("ctrl+l")
+        await until(lambda: app.screen is app.chat and len(app.bridge.service.opened) == 2)
+        options = app.bridge.service.opened[1][1]
+        assert (options.ctx, options.kv) == (65536, "q8_0")
+
+
+async def test_nonsense_in_the_context_field_is_named(make_app):
+    app = make_app(service=ScriptedService(planner=plans.small), model="/m/small.gguf")
+    async with app.run_test(size=(40, 12)) as pilot:
+        await pilot.press("f2")
+        await until(lambda: isinstance(app.screen, PlanScreen) and app.screen.plan is not None)
+        app.screen.query_one("#plan-ctx", Input).value = "-3"
+        await until(lambda: "expected" in str(app.screen.query_one("#plan-verdict").content))
+        await pilot.press("f6")
+        await until(lambda: app.screen.plan.ask.kv_k == "q8_0")
+
+
+async def test_reload_with_another_context(make_app):
+    app = make_app()
+    async with app.run_test() as pilot:
+        await until(lambda: app.engine_alive)
+        await ask(pilot, "/reload 1k", wait=False)
+        await until(lambda: len(app.bridge.service.opened) == 2)
+        assert app.bridge.service.opened[1][1].ctx == 1024
+
+
+async def test_help_lists_every_command(make_app):
+    from localinfer.tui.commands import COMMANDS
+
+    app = make_app()
+    async with app.run_test(size=(40, 12)) as pilot:
+        await pilot.press("f1")
+        await pilot.pause()
+        text = "\n".join(str(widget.content) for widget in app.screen.query("Static"))
+        assert all(f"/{command.name}" in text for command in COMMANDS)
+        await pilot.press("escape")
+        assert app.screen is app.chat
+
+
+async def test_the_theme_is_switched_and_kept(make_app):
+    app = make_app()
+    async with app.run_test() as pilot:
+        assert app.current_theme.dark
+        await ask(pilot, "/theme", wait=False)
+        await pilot.pause()
+        assert not app.current_theme.dark
+
+
+async def test_quitting_while_an_answer_streams_keeps_it(make_app, store):
+    app = make_app(Answer("word " * 500, tok_s=100))
+    async with app.run_test() as pilot:
+        await ask(pilot, "go", wait=False)
+        await until(lambda: app.chat._answer is not None and app.chat._answer.text)
+        await pilot.press("ctrl+q")
+    last = store.read(app.session.conversation.id).path()[-1]
+    assert last.state == "cancelled" and last.text.startswith("word")
+    await finished(app)
