@@ -1,7 +1,7 @@
 /* Operations on rows of float32 that are no matrix products. One table of functions per instruction set.
  *
  * All sets compute the same bits: eight lanes, one order of sums, no fused multiply-add.
- * exp and tanh are polynomials; bounds against exact arithmetic, checked by tests/cpu_kernels/test_ops.py:
+ * exp and tanh are polynomials; bounds against exact arithmetic, checked by tests/cpu_kernels/test_run_ops.py:
  * exp 2e-7 relative on [-87, 88]; tanh 3e-7 relative; silu, gelu 5e-7 of the larger of |x| and |result|.
  */
 #ifndef LI_OPS_H

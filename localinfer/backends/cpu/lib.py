@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import os
 from collections.abc import Callable
 from ctypes import POINTER, c_char_p, c_double, c_int, c_int32, c_int64, c_void_p
 from functools import cache
@@ -63,7 +64,9 @@ class Library:
 
 
 def library_path() -> Path | None:
-    """Where the built kernels lie; None where the install had no compiler."""
+    """Where the built kernels lie; None where the install had no compiler. LOCALINFER_KERNELS names another build."""
+    if other := os.environ.get("LOCALINFER_KERNELS"):
+        return Path(other)
     package = find_spec("localinfer.cpu_kernels")
     for folder in (package.submodule_search_locations or []) if package else []:
         for suffix in EXTENSION_SUFFIXES:
