@@ -140,20 +140,26 @@ class Engine:
 
         chunk: tokens that go through at a time (None: as many as the cache takes at once).
         """
-        check_prompt(ids, self.n_ctx)
         rows = len(ids) if rows is None else min(rows, len(ids))
-        step = min(chunk or self._logits_chunk(rows), self.kv_spec.chunk)
-        self.conversation.clear()
         out = np.empty((rows, self.config.n_vocab), np.float32)
+        done = 0
+        for part in self.logit_chunks(ids, rows, chunk):
+            out[done : done + len(part)] = part
+            done += len(part)
+        return out
+
+    def logit_chunks(self, ids: Sequence[int], rows: int, chunk: int | None = None) -> Iterator[np.ndarray]:
+        """The same rows piece by piece, so that a large vocabulary needs no large array."""
+        check_prompt(ids, self.n_ctx)
+        step = min(chunk or self._logits_chunk(rows), self.kv_spec.chunk)
         first = len(ids) - rows  # the first token whose logits are wanted
+        self.conversation.clear()
         for start in range(0, len(ids), step):
             part = ids[start : start + step]
-            end = start + len(part)
-            wanted = min(len(part), max(0, end - first))
-            result = self.conversation.extend(part, wanted)
+            wanted = min(len(part), max(0, start + len(part) - first))
+            logits = self.conversation.extend(part, wanted)
             if wanted:
-                out[end - first - wanted : end - first] = result
-        return out
+                yield logits
 
     def _logits_chunk(self, rows: int) -> int:
         most = max(1, LOGITS_CHUNK_BYTES // (4 * self.config.n_vocab))

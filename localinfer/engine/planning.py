@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from localinfer.device import machine_name, process_memory, this_budget
-from localinfer.engine.ngram_index import index_bytes
+from localinfer.engine.ngram_index import BYTES_PER_TOKEN
 from localinfer.engine.params import DEFAULT_CTX, MAX_DRAFT, EngineOptions
 from localinfer.errors import DoesNotFit
 from localinfer.kv.spec import parse_kv_types
@@ -53,7 +53,7 @@ def plan_file(file: GGUFFile, options: EngineOptions) -> Plan:
         chunk=min(options.chunk, n_ctx),
         threads=options.threads or usable_cores(),
         draft=MAX_DRAFT,
-        draft_index_bytes=index_bytes(n_ctx),
+        draft_token_bytes=BYTES_PER_TOKEN,
         weight_budget=options.weight_budget,
     )
     runtime = learned_runtime_bytes(machine_name(), budget.platform)

@@ -211,13 +211,13 @@ def loop(prefix):
 def test_the_same_text_through_the_real_drafter(how):
     params = SamplingParams(**{"max_tokens": 200, **how})
     off = told(engine(loop), b"one two one two three", SamplingParams(**{**params.__dict__, "draft": "off"}))
-    eng = engine(loop, token_s=0.0005)
+    eng = engine(loop, call_s=0.0005)
     on = told(eng, b"one two one two three", params)
     assert (on.tokens, on.reason) == (off.tokens, off.reason)
 
 
 def test_repetition_is_drafted_and_counted():
-    eng = engine(loop, token_s=0.0)
+    eng = engine(loop, call_s=0.003)
     done = told(eng, b"one two one two three", SamplingParams(temperature=0, max_tokens=200))
     draft = done.stats.draft
     assert draft.rounds > 0 and 0 < draft.accepted <= draft.proposed

@@ -87,6 +87,7 @@ class FakeModel:
     config: ModelConfig
     rewinds: int | None = None
     token_s: float = 0.0  # time a token takes
+    call_s: float = 0.0  # and a forward pass beside it
     scratch_bytes: int = 0
     copied_bytes: int = 0
     notices: tuple[str, ...] = ()
@@ -98,7 +99,7 @@ class FakeModel:
     def forward(self, ids: Sequence[int], kv: FakeKV, rows: int) -> np.ndarray:
         assert 0 < len(ids) <= kv.spec.chunk and kv.length + len(ids) <= kv.spec.n_ctx
         self.calls.append((len(ids), rows))
-        time.sleep(self.token_s * len(ids))
+        time.sleep(self.call_s + self.token_s * len(ids))
         out = []
         for i, token in enumerate(ids):
             kv.tokens.append(token)
