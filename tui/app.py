@@ -79,6 +79,14 @@ class LocalinferApp(App[int]):
                 await asyncio.wait({opening})
         return self.engine_alive
 
+    async def close_model(self) -> None:
+        """Free the model's memory; the next message loads it again."""
+        if self._opening is not None:
+            self._opening.cancel()
+        self.engine_alive = False
+        await self.bridge.close()
+        self.chat.set_status(state="closed", detail="", fraction=0.0)
+
     async def check_engine(self) -> bool:
         """Ask whether the engine still lives."""
         self.engine_alive = (await self.bridge.status()).state in ("ready", "busy")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.fakes.scripted_service import Answer
-from tests.tui.conftest import ask, finished, shown
+from tests.tui.conftest import ask, finished, shown, until
 
 
 def path_texts(app) -> list[str]:
@@ -15,6 +15,7 @@ async def test_answering_again_makes_a_sibling_that_arrows_reach(make_app):
     async with app.run_test() as pilot:
         await ask(pilot, "q")
         await pilot.press("ctrl+r")
+        await until(lambda: len(app.bridge.service.asked) == 2)
         await finished(app)
         assert path_texts(app) == ["q", "second"] and "‹ 2/2 ›" in shown(app)
         await pilot.press("ctrl+up", "left")
@@ -58,6 +59,7 @@ async def test_going_on_starts_from_the_text_so_far(make_app):
         await ask(pilot, "q")
         assert "length limit" in shown(app)
         await ask(pilot, "/continue", wait=False)
+        await until(lambda: len(app.bridge.service.asked) == 2)
         await finished(app)
         assert app.bridge.service.asked[1][0] == [("user", "q"), ("assistant", "one two")]
         assert path_texts(app) == ["q", "one two three"]
@@ -68,7 +70,7 @@ async def test_an_unanswered_message_is_said_otherwise_not_twice(make_app):
     app = make_app(Answer("late", prompt_s=5), Answer("ok"))
     async with app.run_test() as pilot:
         await ask(pilot, "first try", wait=False)
-        await pilot.pause()
+        await until(lambda: app.chat.status_bar.line.state == "reading")
         await pilot.press("escape")
         await finished(app)
         await ask(pilot, "second try")
@@ -80,6 +82,7 @@ async def test_the_tree_shows_all_branches_and_enter_goes_there(make_app):
     async with app.run_test(size=(100, 30)) as pilot:
         await ask(pilot, "q")
         await pilot.press("ctrl+r")
+        await until(lambda: len(app.bridge.service.asked) == 2)
         await finished(app)
         await pilot.press("ctrl+g")
         await pilot.pause()

@@ -256,6 +256,12 @@ class ChatCommands(_Base):
         self._must_have_model()
         self.app.show_plan(self.app.model_path)
 
+    def command_bench(self, argument: str) -> None:
+        from localinfer.tui.screens.bench import BenchScreen
+
+        self._must_be_ready()
+        self.app.push_screen(BenchScreen(self.app.model_path))
+
     def command_reload(self, argument: str) -> None:
         self._must_have_model()
         ctx = parse_tokens(argument) if argument else self.app.options.ctx

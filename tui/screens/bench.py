@@ -1,0 +1,154 @@
+"""BenchScreen: speed over context depth, row by row as it is measured, beside an earlier run."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar
+
+from rich.style import Style
+from rich.text import Text
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import VerticalScroll
+from textual.content import Content
+from textual.screen import Screen
+from textual.widget import Widget
+from textual.widgets import Footer, Static
+
+from localinfer import paths
+from localinfer.tui.bench_runs import BenchRow, command, last_run, parse_row, save_run
+from localinfer.tui.session import model_name
+
+if TYPE_CHECKING:
+    from localinfer.tui.app import LocalinferApp
+
+COLUMNS = "kind      depth  KV            tok/s"
+
+
+class BenchTable(Widget):
+    """One line a row: figures, a bar on the scale of the fastest row of its kind, the change since the last run."""
+
+    COMPONENT_CLASSES: ClassVar[set[str]] = {
+        "bench--prefill", "bench--decode", "bench--text", "bench--muted", "bench--better", "bench--worse",
+    }  # fmt: skip
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rows: list[BenchRow] = []
+        self.earlier: dict[tuple[str, int, int, str], float] = {}
+
+    def show(self, rows: list[BenchRow]) -> None:
+        self.rows = sorted(rows, key=lambda row: (row.kind != "decode", row.kv, row.depth))
+        self.refresh(layout=True)
+
+    def get_content_height(self, container: object, viewport: object, width: int) -> int:
+        return len(self.rows) + 2 if self.rows else 0
+
+    def render(self) -> Text:
+        if not self.rows:
+            return Text()
+        lines = [Text(COLUMNS, self._style("muted"))]
+        for previous, row in zip([None, *self.rows], self.rows, strict=False):
+            if previous is not None and previous.kind != row.kind:
+                lines.append(Text())
+            lines.append(self._line(row))
+        return Text("\n").join(lines)
+
+    def _line(self, row: BenchRow) -> Text:
+        fastest = max(r.tok_s for r in self.rows if r.kind == row.kind)
+        room = max(4, self.size.width - len(COLUMNS) - 12)
+        bar = "━" * max(1, round(room * row.tok_s / fastest)) if fastest else ""
+        line = Text.assemble(
+            (f"{row.kind:<8} {row.depth:>6}  {row.kv:<10} {row.tok_s:>8.1f}  ", self._style("text")),
+            (bar, self._style(row.kind)),
+        )
+        before = self.earlier.get(row.key)
+        if before:
+            change = row.tok_s / before - 1
+            line.append(f" {change:+.0%}", self._style("better" if change >= 0 else "worse"))
+        return line
+
+    def _style(self, name: str) -> Style:
+        return self.get_component_rich_style(f"bench--{name}")
+
+
+class BenchScreen(Screen[None]):
+    """r runs, s saves. The model that is open is closed meanwhile: two would share memory and cores."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape", "close", "back"),
+        Binding("r", "run", "run"),
+        Binding("s", "save", "save"),
+    ]
+    app: LocalinferApp
+
+    def __init__(self, path: str) -> None:
+        super().__init__(id="bench")
+        self.path = path
+        self.model = model_name(path)
+        self.rows: list[BenchRow] = []
+        self._process: asyncio.subprocess.Process | None = None
+
+    def compose(self) -> ComposeResult:
+        yield Static("", classes="screen-title", id="bench-title")
+        yield Static("", id="bench-said")
+        with VerticalScroll():
+            yield BenchTable()
+        yield Footer(show_command_palette=False)
+
+    def on_mount(self) -> None:
+        self.query_one("#bench-title", Static).update(Content(f"Speed of {self.model}"))
+        when, self.query_one(BenchTable).earlier = last_run(self._folder, self.model)
+        self._say(f"r runs. Compared with {when}." if when else "r runs: prefill and decode at growing depth.")
+
+    @property
+    def _folder(self) -> Path:
+        return paths.state_dir() / "bench"
+
+    def _say(self, text: str) -> None:
+        self.query_one("#bench-said", Static).update(Content(text))
+
+    def action_run(self) -> None:
+        if self._process is None and self.app.session.turn is None:
+            self.run_worker(self._run(), group="bench", exclusive=True)
+
+    async def _run(self) -> None:
+        await self.app.close_model()
+        self.rows = []
+        self._say("measuring …")
+        options = self.app.options
+        line = command(self.path, options.kv, options.ctx or 4096, options.backend)
+        try:
+            self._process = await asyncio.create_subprocess_exec(
+                *line, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
+            )
+        except OSError as error:
+            self._say(f"cannot start the measurement: {error.strerror}")
+            return
+        process = self._process
+        assert process.stdout is not None and process.stderr is not None
+        complaints = asyncio.create_task(process.stderr.read())
+        async for text in process.stdout:
+            row = parse_row(text.decode("utf-8", "replace"))
+            if row is not None:
+                self.rows.append(row)
+                self.query_one(BenchTable).show(self.rows)
+        code = await process.wait()
+        self._process = None
+        said = (await complaints).decode("utf-8", "replace").strip().splitlines()
+        self._say("done: s saves this run" if code == 0 else "\n".join(said[-2:]) or f"ended with status {code}")
+
+    def action_save(self) -> None:
+        if not self.rows:
+            self._say("nothing measured yet: r runs")
+            return
+        try:
+            self._say(f"saved: {save_run(self._folder, self.model, self.rows)}")
+        except OSError as error:
+            self._say(f"cannot save: {error.strerror}")
+
+    def action_close(self) -> None:
+        if self._process is not None:
+            self._process.kill()
+        self.dismiss(None)
