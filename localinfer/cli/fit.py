@@ -13,7 +13,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from localinfer.device import THIS, machine_name, measured_speed, this_budget
-from localinfer.engine.params import BACKENDS, DEFAULT_CTX, MAX_DRAFT
+from localinfer.engine.ngram_index import BYTES_PER_TOKEN
+from localinfer.engine.params import BACKENDS, DEFAULT_CTX, MAX_DRAFT, parse_draft
 from localinfer.engine.planning import usable_cores
 from localinfer.errors import DoesNotFit, UnsupportedModel, UsageError
 from localinfer.formats.gguf import GGUFFile
@@ -51,7 +52,9 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser.add_argument("--reserve", metavar="SIZE", help="keep this much for the system (default: by device)")
     parser.add_argument("--backend", choices=BACKENDS, default="auto", help="on this machine (default: auto)")
     parser.add_argument("--threads", metavar="N", help="threads of the cpu backend (default: all cores)")
-    parser.add_argument("--draft", metavar="N", help=f"plan for N draft tokens a round, at most {MAX_DRAFT}")
+    parser.add_argument(
+        "--draft", metavar="N", default="auto", help="auto, off, or draft tokens a round (default: auto)"
+    )
     parser.add_argument(
         "--weight-budget", metavar="SIZE", help="keep this much of the weights in memory, page the rest"
     )
@@ -171,12 +174,11 @@ def _ask(args: argparse.Namespace, model: ModelFacts) -> Ask:
             raise UsageError(f"ctx: expected room for {prompt} prompt and {output} output tokens, found {ctx}")
     else:
         ctx = reserve_tokens(prompt, max(output, 1)) if prompt else min(DEFAULT_CTX, longest or DEFAULT_CTX)
-    draft = _count(args.draft, "draft", 0)
-    if draft > MAX_DRAFT:
-        raise UsageError(f"draft: expected at most {MAX_DRAFT} tokens, found {draft}")
+    draft = {"auto": MAX_DRAFT, "off": 0}.get(str(parse_draft(args.draft)), args.draft)
     return Ask(
         ctx=ctx, kv_k=k, kv_v=v, chunk=min(Ask.chunk, ctx),
-        threads=_count(args.threads, "threads", usable_cores()), draft=draft,
+        threads=_count(args.threads, "threads", usable_cores()), draft=int(draft),
+        draft_token_bytes=BYTES_PER_TOKEN if draft else 0,
         prompt=prompt, output=output, requests=requests, shared_prefix=shared,
         weight_budget=parse_bytes(args.weight_budget, "weight-budget") if args.weight_budget is not None else None,
     )  # fmt: skip

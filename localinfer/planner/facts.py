@@ -40,6 +40,7 @@ class ModelFacts:
     tensors: Mapping[str, TensorInfo]
     config: ModelConfig | None
     touched: Touched
+    tokenizer_bytes: int = 0  # of the vocabulary and its merges once they are read
     n_experts: int = 0
     n_experts_used: int = 0
     unknown: str = ""  # why config is None
@@ -62,10 +63,24 @@ class ModelFacts:
             tensors=f.tensors,
             config=config,
             touched=touched_weights(f.tensors, n_experts, n_used),
+            tokenizer_bytes=_tokenizer_bytes(f),
             n_experts=n_experts,
             n_experts_used=n_used,
             unknown=unknown,
         )
+
+
+# Measured on twelve real vocabularies: 222 to 232 bytes a token without merges, 153 to 162 for each token or merge.
+TOKEN_BYTES, MERGED_TOKEN_BYTES = 232, 162
+
+
+def _tokenizer_bytes(f: GGUFFile) -> int:
+    """Python objects of the tokenizer; the file's own strings are not decoded for this."""
+    counts = [
+        f.metadata.entry(key).count if key in f.metadata else 0
+        for key in ("tokenizer.ggml.tokens", "tokenizer.ggml.merges")
+    ]
+    return sum(counts) * (MERGED_TOKEN_BYTES if counts[1] else TOKEN_BYTES)
 
 
 def _config(f: GGUFFile, n_ctx: int | None) -> tuple[ModelConfig | None, str]:

@@ -49,7 +49,9 @@ class Entry:
     ctx: int
     kv_types: str
     context_used: int  # tokens in the cache when it was measured: pages that were never written take no memory
-    predicted: Mapping[str, int]  # the plan's parts, `total`, `anonymous` (all but mapped weights), `kv_unused`
+    predicted: Mapping[
+        str, int
+    ]  # the plan's parts, `total`, `anonymous` (all but mapped weights), `baseline`, `kv_unused`
     measured: Measured
 
     @property
@@ -91,7 +93,13 @@ def record(
         ctx=plan.ask.ctx,
         kv_types=plan.ask.kv_name,
         context_used=context_used,
-        predicted={**plan.parts, "total": plan.total, "anonymous": plan.anonymous_bytes, "kv_unused": unused},
+        predicted={
+            **plan.parts,
+            "total": plan.total,
+            "anonymous": plan.anonymous_bytes,
+            "baseline": plan.baseline_bytes,
+            "kv_unused": unused,
+        },
         measured=measured,
     )
     _append(path or ledger_file(), json.dumps(asdict(entry), separators=(",", ":")))
@@ -108,13 +116,13 @@ def read(path: Path | None = None) -> list[Entry]:
 
 
 def learned_runtime_bytes(machine: str, platform: str, path: Path | None = None) -> int | None:
-    """The runtime row as measured here: the median of what peaks had beyond all other terms (of two, the larger).
+    """The runtime baseline as measured here: the median of what peaks had beyond all other terms (of two, the larger).
 
     None: nothing to go by. Never more than MOST_LEARNED times the platform's guess: a process that holds more has
     other things in it than a model.
     """
     beyond = [
-        entry.measured_peak - (entry.predicted_peak - entry.predicted["runtime"])
+        entry.measured_peak - (entry.predicted_peak - entry.predicted["baseline"])
         for entry in read(path)
         if (entry.machine, entry.platform) == (machine, platform) and entry.measured_peak is not None
     ]
@@ -157,7 +165,7 @@ def _parse(line: str) -> Entry | None:
     try:
         fields: dict[str, Any] = json.loads(line)
         entry = Entry(**{**fields, "measured": Measured(**fields["measured"])})
-        sound = all(isinstance(entry.predicted[key], int) for key in ("runtime", "total", "anonymous", "kv_unused"))
+        sound = all(isinstance(entry.predicted[key], int) for key in ("baseline", "total", "anonymous", "kv_unused"))
         return entry if sound and all(v is None or isinstance(v, int) for v in fields["measured"].values()) else None
     except (ValueError, TypeError, KeyError, AttributeError):
         return None

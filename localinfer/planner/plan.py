@@ -40,7 +40,7 @@ class Ask:
     chunk: int = DEFAULT_CHUNK  # tokens a prefill step
     threads: int = 4
     draft: int = 0  # guessed tokens a round
-    draft_index_bytes: int = 0  # of the drafter's index at full context
+    draft_token_bytes: int = 0  # of the drafter's index, for each token of context
     prompt: int = 0  # 0: ctx
     output: int = 0
     requests: int = 1
@@ -132,6 +132,11 @@ class Plan:
         return "trained_context" if trained and self.max_ctx.get(self.ask.kv_name, 0) >= trained else "kv"
 
     @property
+    def baseline_bytes(self) -> int:
+        """The term that no formula gives: what the ledger corrects."""
+        return sum(row.n_bytes for row in self.rows if row.name == BASELINE)
+
+    @property
     def anonymous_bytes(self) -> int:
         """What the process allocates itself: all but weights that stay in mapped files."""
         return self.total - (self.parts["weights"] if self.budget.platform != "cuda" else 0)
@@ -140,21 +145,20 @@ class Plan:
 def make_plan(model: ModelFacts, budget: MemoryBudget, ask: Ask, runtime_bytes: int | None = None) -> Plan:
     """Add up what `model` needs for `ask`. `runtime_bytes` replaces the platform's guess by a measured baseline."""
     rules = RULES[budget.platform]
-    runtime = Row("runtime", "interpreter, libraries", rules.runtime_bytes if runtime_bytes is None else runtime_bytes)
+    runtime = _runtime_rows(model, budget, rules.runtime_bytes if runtime_bytes is None else runtime_bytes)
     weights = _weight_rows(model, ask)
     if model.config is None:
-        return Plan(model, budget, ask, (*weights, runtime), None, None, model.unknown)
+        return Plan(model, budget, ask, (*weights, *runtime), None, None, model.unknown)
     spec = KVSpec.from_config(model.config, ask.ctx, ask.kv_k, ask.kv_v, ask.chunk)
     scratch = scratch_for(model, ask.chunk, ask.threads, rules)
     fixed = (
         *weights,
         Row("logits", "logits", (ask.draft + 1) * model.config.n_vocab * 4),
-        Row("draft", "drafting index", ask.draft_index_bytes),
         Row("paging_buffers", "weight paging, KV snapshots", ask.paging_buffer_bytes + ask.snapshots_bytes),
-        runtime,
+        *runtime,
     )
     plan = _at_context(Plan(model, budget, ask, fixed, spec, scratch), ask)
-    room = budget.budget_bytes - sum(r.n_bytes for r in plan.rows if r.part != "kv" and r.name != ATTENTION)
+    room = budget.budget_bytes - sum(r.n_bytes for r in plan.rows if r.name != ATTENTION and r.part not in GROWING)
     return replace(plan, max_ctx=_max_contexts(plan, rules, scratch, room))
 
 
@@ -169,16 +173,25 @@ def with_ctx(plan: Plan, ctx: int) -> Plan:
 
 
 def _at_context(plan: Plan, ask: Ask) -> Plan:
-    """KV and scratch for another context or other KV types; the other rows are kept."""
+    """What depends on context and KV types, for others; the other rows are kept."""
     assert plan.model.config is not None and plan.scratch is not None
     rules = RULES[plan.budget.platform]
     spec = KVSpec.from_config(plan.model.config, ask.ctx, ask.kv_k, ask.kv_v, ask.chunk)
-    kept = [r for r in plan.rows if r.part not in ("kv", "scratch")]
-    rows = (*kept, *_kv_rows(spec, ask, rules), *_scratch_rows(plan.model, ask, plan.scratch, rules))
+    kept = [r for r in plan.rows if r.part not in ("kv", "scratch", "draft")]
+    index = Row("draft", "drafting index", ask.draft_token_bytes * ask.ctx)
+    rows = (*kept, *_kv_rows(spec, ask, rules), *_scratch_rows(plan.model, ask, plan.scratch, rules), index)
     return replace(plan, ask=ask, rows=_ordered(rows), kv=spec)
 
 
+BASELINE = "interpreter, libraries"
 ATTENTION = "attention scratch"
+GROWING = ("kv", "draft")  # parts that are proportional to context, but for rings
+
+
+def _runtime_rows(model: ModelFacts, budget: MemoryBudget, baseline: int) -> tuple[Row, ...]:
+    """What the process holds without a model, and the tokenizer, which no card's memory holds."""
+    rows = (Row("runtime", BASELINE, baseline), Row("runtime", "tokenizer", model.tokenizer_bytes))
+    return rows[:1] if budget.platform == "cuda" else rows
 
 
 def _weight_rows(model: ModelFacts, ask: Ask) -> tuple[Row, ...]:
@@ -222,10 +235,14 @@ def _max_contexts(plan: Plan, rules: PlatformRules, scratch: Scratch, room: int)
     """The largest context that fits for each request, none shared, by KV_CHOICES and the types asked for."""
     assert plan.model.config is not None
     ask, sizes = plan.ask, {}
+
+    def beside(n_ctx: int) -> int:
+        return scratch.attention(n_ctx) + ask.draft_token_bytes * n_ctx
+
     for k, v in dict.fromkeys((*KV_CHOICES, (ask.kv_k, ask.kv_v))):
         spec = KVSpec.from_config(plan.model.config, ask.ctx, k, v, ask.chunk)
         groups = group_layers(spec, rules.rings)
-        sizes[kv_name(k, v)] = largest_context(groups, ask.chunk, scratch.attention, room, ask.requests)
+        sizes[kv_name(k, v)] = largest_context(groups, ask.chunk, beside, room, ask.requests)
     return sizes
 
 

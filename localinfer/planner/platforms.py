@@ -17,7 +17,7 @@ class PlatformRules:
     fuses_attention: bool
     unfused_head_sizes: tuple[int, ...]  # fused attention gives up on these with more than 8 queries
     score_bytes: int  # of one attention score that is written out
-    runtime_bytes: int  # interpreter, libraries, tokenizer: what a process holds before the model's own buffers
+    runtime_bytes: int  # interpreter and libraries: what a process holds without a model
     rings: bool  # sliding-window layers hold a ring; False: the whole context
 
 
@@ -30,7 +30,7 @@ RULES: dict[str, PlatformRules] = {
         fuses_attention=True,
         unfused_head_sizes=(),
         score_bytes=4,
-        runtime_bytes=110 * MIB,
+        runtime_bytes=30 * MIB,
         rings=True,
     ),
     # Metal adopts the mapped pages. Its fused attention writes scores out at head sizes 192 and 256 for chunks

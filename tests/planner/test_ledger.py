@@ -28,7 +28,7 @@ def path(tmp_path):
 
 def measured(plan, beyond: int, used: int = 4096) -> Measured:
     """A peak that is `beyond` bytes more than all rows but the runtime, with `used` tokens in the cache."""
-    rows = plan.anonymous_bytes - plan.parts["runtime"] - plan.parts["kv"] + kv_bytes_used(plan, used)
+    rows = plan.anonymous_bytes - plan.baseline_bytes - plan.parts["kv"] + kv_bytes_used(plan, used)
     return Measured(weights=plan.model.tensor_bytes, kv=plan.parts["kv"], anonymous_peak=rows + beyond, file_peak=1)
 
 
