@@ -1,0 +1,49 @@
+"""`localinfer doctor`: what this machine and installation can do, what is missing and how to get it."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from dataclasses import asdict
+from typing import Any
+
+from localinfer.cli.progress import StatusLine
+
+COLORS = {"PASS": "32", "WARN": "33", "FAIL": "31"}
+
+
+def add_parser(subparsers: Any) -> None:
+    parser = subparsers.add_parser("doctor", help="what this machine can do, and what is missing", description=__doc__)
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--quick", action="store_true", help="do not measure bandwidth and FLOP/s")
+    parser.add_argument("--gpu-selftest", action="store_true", help="run the GPU kernels against numpy, with a report")
+
+
+def run(args: argparse.Namespace) -> int:
+    if args.gpu_selftest:
+        from localinfer.backends.mlx.selftest import run_selftest
+
+        return run_selftest(as_json=args.json)
+    from localinfer.doctor import examine
+
+    line, found = StatusLine(), []
+    for finding in examine(measure=not args.quick):
+        line.clear()
+        found.append(finding)
+        if not args.json:
+            print(f"{_level(finding.level)}  {finding.topic:12} {finding.text}")
+            if finding.hint:
+                print(f"{'':18} -> {finding.hint}")
+        line.show("looking ...")
+    line.clear()
+    if args.json:
+        print(json.dumps([asdict(f) for f in found]))
+    return 1 if any(f.level == "FAIL" for f in found) else 0
+
+
+def _level(level: str) -> str:
+
+    color = sys.stdout.isatty() and "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"
+    return f"\x1b[{COLORS[level]}m{level}\x1b[0m" if color else level

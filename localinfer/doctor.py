@@ -1,0 +1,261 @@
+"""What this machine and this installation can do, as a list of findings: each PASS, WARN or FAIL, with what to do.
+
+A check that breaks is itself a finding: doctor answers everywhere.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import sysconfig
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Literal
+
+from localinfer import __version__, paths
+from localinfer.errors import LocalinferError
+from localinfer.units import GIB, format_bytes, format_bytes_both
+
+Level = Literal["PASS", "WARN", "FAIL"]
+LOW_DISK_BYTES = 5 * GIB
+
+
+@dataclass(frozen=True)
+class Finding:
+    level: Level
+    topic: str
+    text: str
+    hint: str = ""
+    data: dict[str, Any] = field(default_factory=dict)  # plain values for --json
+
+
+def examine(measure: bool = True) -> Iterator[Finding]:
+    """All findings, in order. `measure`: also bandwidth and FLOP/s, about a second."""
+    checks: list[Callable[[], Iterator[Finding]]] = [
+        _installation, _memory, _cpu, _mlx, _nvidia, _terminal, _storage, _models, _ledger,
+    ]  # fmt: skip
+    if measure:
+        checks.insert(3, _ceilings)
+    for check in checks:
+        try:
+            yield from check()
+        except LocalinferError as error:
+            yield Finding("WARN", check.__name__.strip("_"), error.message, error.hint)
+        except Exception as error:  # an odd machine must not keep the other checks from answering
+            yield Finding("WARN", check.__name__.strip("_"), f"could not be checked: {type(error).__name__}: {error}")
+
+
+def _installation() -> Iterator[Finding]:
+    python = ".".join(map(str, sys.version_info[:3]))
+    text = f"localinfer {__version__}, Python {python} on {sysconfig.get_platform()}"
+    yield Finding("PASS", "installation", text, data={"version": __version__, "python": python})
+    wanted = ("numpy", "jinja2", "regex", "textual", "huggingface-hub")
+    found = {name: _version(name) for name in wanted}
+    missing = [name for name, v in found.items() if v is None]
+    if missing:
+        yield Finding("FAIL", "packages", f"missing: {', '.join(missing)}", f"pip install {' '.join(missing)}", found)
+    else:
+        yield Finding("PASS", "packages", ", ".join(f"{n} {v}" for n, v in found.items()), data=found)
+
+
+def _memory() -> Iterator[Finding]:
+    from localinfer.device import machine_name, this_budget
+
+    budget = this_budget()
+    free = budget.free_bytes
+    data = {
+        "machine": machine_name(), "memory_bytes": budget.memory_bytes, "budget_bytes": budget.budget_bytes,
+        "free_bytes": free, "source": budget.source,
+    }  # fmt: skip
+    yield Finding("PASS", "machine", machine_name(), data=data)
+    text = f"{format_bytes_both(budget.budget_bytes)} may be used ({budget.source})"
+    if free is not None:
+        text += f", {format_bytes_both(free)} are free now"
+    yield Finding("PASS", "memory", text, data=data)
+
+
+def _cpu() -> Iterator[Finding]:
+    from localinfer.backends.cpu.backend import open_cpu
+
+    backend = open_cpu()
+    try:
+        info = backend.device_info()
+    finally:
+        backend.close()
+    compiler = next((found for name in ("cc", "gcc", "clang") if (found := shutil.which(name))), None)
+    data = {"name": info.name, "threads": info.threads, "kernels": list(info.features), "compiler": compiler}
+    if "numpy" in info.features:
+        yield Finding("WARN", "cpu", "; ".join(info.notices), "", data)
+        return
+    text = f"{info.name}: {', '.join(info.features)} kernels, {info.threads} threads"
+    yield Finding("PASS", "cpu", text, data=data)
+
+
+def _ceilings() -> Iterator[Finding]:
+    from localinfer.backends.cpu.backend import CpuBackend, open_cpu
+    from localinfer.backends.cpu.measure import Ceilings
+
+    backend = open_cpu()
+    try:
+        if not isinstance(backend, CpuBackend):
+            return
+        ceilings = Ceilings(backend)
+        ceilings.measure(0.5)
+    finally:
+        backend.close()
+    data = {"bandwidth_bytes_s": ceilings.bandwidth_bytes_s, "flops": ceilings.flops}
+    text = f"reads {ceilings.bandwidth_bytes_s / 1e9:.1f} GB/s, computes {ceilings.flops / 1e9:.0f} GFLOP/s in f32"
+    load = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
+    busy = load > (os.cpu_count() or 1)
+    yield Finding(
+        "WARN" if busy else "PASS", "ceilings", text,
+        f"other programs are running (load {load:.1f}): it can do more" if busy else "", data,
+    )  # fmt: skip
+
+
+def _mlx() -> Iterator[Finding]:
+    found = _version("mlx")
+    apple = sys.platform == "darwin"
+    if find_spec("mlx") is None or found is None:
+        level: Level = "WARN" if apple else "PASS"
+        yield Finding(level, "mlx", "not installed", "pip install mlx" if apple else "")
+        return
+    from localinfer.engine.backend_choice import mlx_has_gpu
+
+    gpu = mlx_has_gpu()
+    data = {"version": found, "gpu": gpu}
+    if gpu:
+        yield Finding("PASS", "mlx", f"mlx {found} with a GPU: chosen by --backend auto", data=data)
+    else:
+        text = f"mlx {found} without a GPU: a slow path for checking; --backend auto chooses cpu"
+        yield Finding("WARN" if apple else "PASS", "mlx", text, data=data)
+
+
+def _nvidia() -> Iterator[Finding]:
+    if shutil.which("nvidia-smi") is None:
+        return
+    if find_spec("pynvml") is None:
+        yield Finding("WARN", "nvidia", "a card may be there, nothing to ask it with", "pip install 'localinfer[cuda]'")
+        return
+    import pynvml
+
+    pynvml.nvmlInit()
+    try:
+        driver = _text(pynvml.nvmlSystemGetDriverVersion())
+        for i in range(pynvml.nvmlDeviceGetCount()):
+            yield _card(pynvml, pynvml.nvmlDeviceGetHandleByIndex(i), driver)
+    finally:
+        pynvml.nvmlShutdown()
+
+
+def _card(pynvml: Any, handle: Any, driver: str) -> Finding:
+    name = _text(pynvml.nvmlDeviceGetName(handle))
+    memory = pynvml.nvmlDeviceGetMemoryInfo(handle)
+    capability = ".".join(map(str, pynvml.nvmlDeviceGetCudaComputeCapability(handle)))
+    data = {"name": name, "driver": driver, "capability": capability, "memory_bytes": memory.total}
+    text = f"{name}, {format_bytes(memory.total)}, compute capability {capability}, driver {driver}"
+    cuda = any(_version(wheel) for wheel in ("mlx-cuda-13", "mlx-cuda-12", "mlx-cuda"))
+    return Finding("PASS" if cuda else "WARN", "nvidia", text, "" if cuda else "pip install 'localinfer[cuda]'", data)
+
+
+def _terminal() -> Iterator[Finding]:
+    term, size = os.environ.get("TERM", ""), shutil.get_terminal_size()
+    data = {
+        "term": term, "columns": size.columns, "rows": size.lines, "tty": sys.stdout.isatty(),
+        "encoding": sys.stdout.encoding, "no_color": "NO_COLOR" in os.environ,
+    }  # fmt: skip
+    if not sys.stdout.isatty():
+        yield Finding("PASS", "terminal", "output is no terminal: run, fit, bench work; chat needs one", data=data)
+    elif term in ("", "dumb"):
+        yield Finding(
+            "WARN", "terminal", f"TERM={term or '(empty)'}: the app cannot draw", "set TERM=xterm-256color", data
+        )
+    elif (sys.stdout.encoding or "").lower().replace("-", "") != "utf8":
+        yield Finding("WARN", "terminal", f"encoding {sys.stdout.encoding}", "set LANG to a UTF-8 locale", data)
+    else:
+        colors = os.environ.get("COLORTERM") or term
+        yield Finding("PASS", "terminal", f"{size.columns}x{size.lines}, {colors}", data=data)
+
+
+def _storage() -> Iterator[Finding]:
+    folder = paths.models_dir()
+    there = next(p for p in (folder, *folder.parents) if p.is_dir())
+    free = shutil.disk_usage(there).free
+    low = free < LOW_DISK_BYTES
+    text = f"{format_bytes(free)} free for models in {folder}"
+    if not os.access(there, os.W_OK):
+        yield Finding("FAIL", "disk", f"{there}: not writable", f"set {paths.HOME_VARIABLE} to another folder")
+        return
+    hint = "most models need more: localinfer models, localinfer rm NAME" if low else ""
+    yield Finding("WARN" if low else "PASS", "disk", text, hint, {"free_bytes": free, "folder": str(folder)})
+
+
+def _models() -> Iterator[Finding]:
+    from localinfer.store import find_models
+
+    models = find_models()
+    for model in models:
+        if model.trouble:
+            yield Finding("WARN", "model", f"{model.name}: {model.trouble}", f"localinfer rm {model.name}, pull again")
+    if not models:
+        yield Finding("PASS", "models", "none yet", "localinfer pull demo")
+        return
+    sources = {s: sum(m.source == s for m in models) for s in dict.fromkeys(m.source for m in models)}
+    listed = ", ".join(f"{n} from {s}" for s, n in sources.items())
+    speed = _read_speed(max(models, key=lambda m: m.n_bytes).path)
+    text = f"{listed}; {format_bytes(sum(m.n_bytes for m in models))}"
+    yield Finding("PASS", "models", text + (f", read at {speed / 1e9:.2f} GB/s" if speed else ""), data=sources)
+
+
+def _read_speed(path: Path, n_bytes: int = 256 * 2**20) -> float:
+    """Bytes a second from the disk, the page cache bypassed; 0 where that cannot be had."""
+    import mmap
+    import time
+
+    if not hasattr(os, "O_DIRECT"):
+        return 0.0
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECT)
+    except OSError:
+        return 0.0  # a file system without direct reads
+    try:
+        buffer, done, start = mmap.mmap(-1, 2**22), 0, time.perf_counter()
+        while done < n_bytes and (n := os.preadv(fd, [buffer], done)):
+            done += n
+            if n % 4096:
+                break  # the end of the file
+        return done / (time.perf_counter() - start)
+    except OSError:
+        return 0.0
+    finally:
+        os.close(fd)
+
+
+def _ledger() -> Iterator[Finding]:
+    """How well plans did on this machine: predicted against measured peaks, newest last."""
+    from localinfer.device import machine_name
+    from localinfer.planner.ledger import read
+
+    entries = [e for e in read() if e.machine == machine_name() and e.error_bytes is not None][-5:]
+    for e in entries:
+        error = e.error_bytes or 0
+        text = (
+            f"{e.model} {e.quant}, context {e.ctx}, {e.kv_types} KV: predicted {format_bytes(e.predicted_peak)}, "
+            f"measured {format_bytes(e.measured_peak or 0)} ({'+' if error >= 0 else '-'}{format_bytes(abs(error))})"
+        )
+        yield Finding("PASS" if e.within_tolerance else "WARN", "plan", text, data={"error_bytes": error})
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def _text(value: str | bytes) -> str:
+    return value.decode() if isinstance(value, bytes) else value
