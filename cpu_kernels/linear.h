@@ -12,11 +12,13 @@
  *       lane[b % 8] = fma(D * dx, float(isum), lane[b % 8])
  *       lane[b % 8] = fma(M, dx * float(sum of p[i]), lane[b % 8])       for types with M
  *   (Q2_K has one M for each half of a block: two such steps, lower half first.)
+ *       y = ((lane0 + lane1) + (lane4 + lane5)) + ((lane2 + lane3) + (lane6 + lane7))
  *   Rounding x costs at most 2^-15 of a block's largest value: 256 times finer than 8-bit activations.
  *   Where x holds an infinity or a NaN, dx is NaN, and so is y.
  *   Float types (F32, F16, BF16, and NVFP4, whose scales are floats of 16 values): x stays float32;
  *       lane[i % 8] = fma(w[i], x[i], lane[i % 8])
- *   Both: y = ((lane0 + lane4) + (lane2 + lane6)) + ((lane1 + lane5) + (lane3 + lane7)). fma rounds once.
+ *       y = ((lane0 + lane4) + (lane2 + lane6)) + ((lane1 + lane5) + (lane3 + lane7))
+ *   fma rounds once.
  */
 #ifndef LI_LINEAR_H
 #define LI_LINEAR_H

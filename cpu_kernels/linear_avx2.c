@@ -1,7 +1,8 @@
 /* linear.h with AVX2, FMA and F16C.
  *
- * One token: a row at a time straight from its blocks. 8 blocks give 8 vectors of int32, which are summed crosswise into
- * one vector whose lanes are the blocks, so scales are applied to 8 blocks at once.
+ * Few tokens: a row at a time straight from its blocks, for up to four tokens at once. 8 blocks give 4 vectors of int32
+ * with two blocks each, which are summed crosswise into one vector whose lanes are the blocks, so scales are applied to 8
+ * blocks at once.
  * More tokens: 16 rows are decoded once into a tile whose lanes are rows, then 4 tokens at a time run over it: a pair of
  * x values is broadcast, no sum crosses lanes, and scratch holds 16 rows, never the matrix.
  * Both follow the order of sums of linear.h.
@@ -43,11 +44,15 @@ LI_AVX2_INLINE uint32_t largest_lane(__m256i v)
     return (uint32_t)_mm_cvtsi128_si32(s);
 }
 
+LI_AVX2_INLINE void store_eights(int16_t *p, int64_t b, int k, __m256i q)
+{
+    _mm_storeu_si128((__m128i *)(void *)(p + li_place(b, k)), _mm256_castsi256_si128(q));
+    _mm_storeu_si128((__m128i *)(void *)(p + li_place(b, k + 1)), _mm256_extracti128_si256(q, 1));
+}
+
 LI_AVX2 void li_prepare_int_avx2(const float *x, int64_t n_in, int64_t b0, int64_t b1, void *xq)
 {
-    int64_t n = n_in / 32, n8 = li_padded_blocks(n_in);
-    int16_t *p = xq;
-    float *dx = (float *)((char *)xq + 64 * n8), *sum = dx + n8, *low = sum + n8, *high = low + n8;
+    li_int_row to = li_int_row_at(xq, n_in);
     const __m256i magnitude = _mm256_set1_epi32(0x7FFFFFFF), ones = _mm256_set1_epi16(1);
     for (int64_t b = b0; b < b1; b++) {
         __m256 v[4];
@@ -67,74 +72,73 @@ LI_AVX2 void li_prepare_int_avx2(const float *x, int64_t n_in, int64_t b0, int64
             q[i] = _mm256_permute4x64_epi64(_mm256_packs_epi32(a, c), 0xD8);
             if (!usable)
                 q[i] = _mm256_setzero_si256();
-            _mm256_storeu_si256((__m256i *)(void *)(p + 32 * b + 16 * i), q[i]);
+            store_eights(to.p, b, 2 * i, q[i]);
         }
-        int32_t low_sum = sum_of_lanes(_mm256_madd_epi16(q[0], ones));
-        int32_t high_sum = sum_of_lanes(_mm256_madd_epi16(q[1], ones));
-        dx[b] = usable ? largest / LI_ACTIVATION_MAX : top < 0x7F800000u ? 0.0f : li_float_of_bits(0x7FC00000u);
-        sum[b] = dx[b] * (float)(low_sum + high_sum);
-        low[b] = dx[b] * (float)low_sum;
-        high[b] = dx[b] * (float)high_sum;
+        int64_t slot = li_slot(b);
+        int32_t low = sum_of_lanes(_mm256_madd_epi16(q[0], ones)), high = sum_of_lanes(_mm256_madd_epi16(q[1], ones));
+        to.dx[slot] = usable ? largest / LI_ACTIVATION_MAX : top < 0x7F800000u ? 0.0f : li_float_of_bits(0x7FC00000u);
+        to.sum[slot] = to.dx[slot] * (float)(low + high);
+        to.low[slot] = low;
+        to.high[slot] = high;
     }
-    if (b1 == n && n8 > n) {
-        memset(p + 32 * n, 0, (size_t)(64 * (n8 - n)));
-        for (int k = 0; k < 4; k++)
-            memset(dx + k * n8 + n, 0, (size_t)(4 * (n8 - n)));
-    }
+    if (b1 == n_in / 32)
+        li_fill_up(to, n_in);
 }
 
 /* -- block types ----------------------------------------------------------------------------------------------------*/
 
-/* Type, name of its decoder, which context it opens, bytes of 8 blocks of 32 values (0: decoded by plain C). The
- * functions below take the type as a constant and keep one line of it. */
+/* Type, name of its decoder, bytes of 8 blocks of 32 values (0: decoded by plain C), and the log2 of the offset that the
+ * decoder leaves in (-1: none). The functions below take the type as a constant and keep one line of it. */
 #define LI_FOR_ALL_TYPES(DO)                                                                                          \
-    DO(Q4_0, q4_0, none, 144)                                                                                         \
-    DO(Q4_1, q4_1, none, 160)                                                                                         \
-    DO(Q5_0, q5_0, none, 176)                                                                                         \
-    DO(Q5_1, q5_1, none, 192)                                                                                         \
-    DO(Q8_0, q8_0, none, 272)                                                                                         \
-    DO(Q2_K, q2_k, q2_k, 84)                                                                                          \
-    DO(Q3_K, q3_k, q3_k, 110)                                                                                         \
-    DO(Q4_K, q4_k, none, 144)                                                                                         \
-    DO(Q5_K, q5_k, none, 176)                                                                                         \
-    DO(Q6_K, q6_k, q6_k, 210)                                                                                         \
-    DO(IQ4_NL, iq4_nl, none, 144)                                                                                     \
-    DO(IQ4_XS, iq4_xs, none, 136)                                                                                     \
-    DO(MXFP4, mxfp4, none, 136)                                                                                       \
-    DO(DECODED, decoded, none, 0)
+    DO(Q4_0, q4_0, 144, 3)                                                                                            \
+    DO(Q4_1, q4_1, 160, -1)                                                                                           \
+    DO(Q5_0, q5_0, 176, 4)                                                                                            \
+    DO(Q5_1, q5_1, 192, -1)                                                                                           \
+    DO(Q8_0, q8_0, 272, 7)                                                                                            \
+    DO(Q2_K, q2_k, 84, -1)                                                                                            \
+    DO(Q3_K, q3_k, 110, 2)                                                                                            \
+    DO(Q4_K, q4_k, 144, -1)                                                                                           \
+    DO(Q5_K, q5_k, 176, -1)                                                                                           \
+    DO(Q6_K, q6_k, 210, 5)                                                                                            \
+    DO(IQ4_NL, iq4_nl, 144, 7)                                                                                        \
+    DO(IQ4_XS, iq4_xs, 136, 7)                                                                                        \
+    DO(MXFP4, mxfp4, 136, 7)                                                                                          \
+    DO(DECODED, decoded, 0, -1)
 
-typedef struct {
-    li_no_context none;
-    li_scales16 q2_k, q3_k, q6_k;
-} context;
-
-LI_AVX2_INLINE void open_group(int type, const uint8_t *group, context *c)
+LI_AVX2_INLINE void pair_of(int type, const uint8_t *group, int j, int has_b, __m256i *u)
 {
-    if (type == LI_Q2_K)
-        c->q2_k = q2_k_open(group);
-    if (type == LI_Q3_K)
-        c->q3_k = q3_k_open(group);
-    if (type == LI_Q6_K)
-        c->q6_k = q6_k_open(group);
-    c->none = open_none(group);
-}
-
-LI_AVX2_INLINE void values(int type, const uint8_t *group, int b, const context *c, __m256i *lo, __m256i *hi)
-{
-#define LI_CASE(TYPE, name, open, bytes)                                                                              \
+#define LI_CASE(TYPE, name, bytes, offset)                                                                            \
     if (type == LI_##TYPE)                                                                                            \
-        name##_values(group, b, c->open, lo, hi);
+        name##_pair(group, j, has_b, u);
     LI_FOR_ALL_TYPES(LI_CASE)
 #undef LI_CASE
 }
 
-LI_AVX2_INLINE void scales(int type, const uint8_t *group, int n, const context *c, __m256 *d, __m256 *m, __m256 *m2)
+LI_AVX2_INLINE void scales(int type, const uint8_t *group, int n, __m256 *d, __m256 *m, __m256 *m2)
 {
-#define LI_CASE(TYPE, name, open, bytes)                                                                              \
+#define LI_CASE(TYPE, name, bytes, offset)                                                                            \
     if (type == LI_##TYPE)                                                                                            \
-        name##_scales(group, n, c->open, d, m, m2);
+        name##_scales(group, n, d, m, m2);
     LI_FOR_ALL_TYPES(LI_CASE)
 #undef LI_CASE
+}
+
+LI_AVX2_INLINE int offset_bits(int type)
+{
+#define LI_CASE(TYPE, name, bytes, offset)                                                                            \
+    if (type == LI_##TYPE)                                                                                            \
+        return offset;
+    LI_FOR_ALL_TYPES(LI_CASE)
+#undef LI_CASE
+    return -1;
+}
+
+/* Types with scales of 16 values. */
+LI_AVX2_INLINE int has_scales16(int type) { return type == LI_Q2_K || type == LI_Q3_K || type == LI_Q6_K; }
+
+LI_AVX2_INLINE __m128i bytes16(int type, const uint8_t *group)
+{
+    return type == LI_Q2_K ? q2_k_bytes16(group) : type == LI_Q3_K ? q3_k_bytes16(group) : q6_k_bytes16(group);
 }
 
 LI_AVX2_INLINE int has_256_values(int type)
@@ -146,7 +150,7 @@ LI_AVX2_INLINE int has_256_values(int type)
 LI_AVX2_INLINE const uint8_t *group_at(int type, const li_type_info *t, const uint8_t *row, int64_t b0, int n,
                                        li_group *room)
 {
-#define LI_CASE(TYPE, name, open, bytes)                                                                              \
+#define LI_CASE(TYPE, name, bytes, offset)                                                                            \
     if (type == LI_##TYPE && bytes)                                                                                   \
         return row + b0 / 8 * bytes;
     LI_FOR_ALL_TYPES(LI_CASE)
@@ -166,15 +170,8 @@ LI_AVX2_INLINE float tree(__m256 lanes)
     return _mm_cvtss_f32(_mm_add_ss(s, _mm_movehdup_ps(s)));
 }
 
-LI_AVX2_INLINE __m256i dot(__m256i lo, __m256i hi, const int16_t *p)
-{
-    const __m256i *x = (const __m256i *)(const void *)p;
-    return _mm256_add_epi32(_mm256_madd_epi16(lo, _mm256_loadu_si256(x)),
-                            _mm256_madd_epi16(hi, _mm256_loadu_si256(x + 1)));
-}
-
-/* Sums of neighbours, two vectors into one: 32-bit lanes, then 64-bit lanes, then halves. After all three, lane b is the
- * sum of the 8 lanes of vector b. */
+/* Sums of neighbours, two vectors into one: 32-bit lanes, then 64-bit lanes. Of four vectors with a pair of blocks each,
+ * the two steps make one vector with a lane per block, in slots. */
 LI_AVX2_INLINE __m256i add_pairs(__m256i a, __m256i b)
 {
     return _mm256_add_epi32(_mm256_unpacklo_epi32(a, b), _mm256_unpackhi_epi32(a, b));
@@ -183,80 +180,121 @@ LI_AVX2_INLINE __m256i add_fours(__m256i a, __m256i b)
 {
     return _mm256_add_epi32(_mm256_unpacklo_epi64(a, b), _mm256_unpackhi_epi64(a, b));
 }
-LI_AVX2_INLINE __m256i add_halves(__m256i a, __m256i b)
+
+/* Sums of the two halves of blocks, not yet across lanes; only `first`, for whole blocks, where scales are theirs. */
+typedef struct {
+    __m256i first, second;
+} two_sums;
+
+LI_AVX2_INLINE two_sums dot(int type, const __m256i *u, const int16_t *p)
 {
-    return _mm256_add_epi32(_mm256_permute2x128_si256(a, b, 0x20), _mm256_permute2x128_si256(a, b, 0x31));
+    const __m256i *x = (const __m256i *)(const void *)p;
+    __m256i low = _mm256_add_epi32(_mm256_madd_epi16(u[0], _mm256_loadu_si256(x)),
+                                   _mm256_madd_epi16(u[1], _mm256_loadu_si256(x + 1)));
+    __m256i high = _mm256_add_epi32(_mm256_madd_epi16(u[2], _mm256_loadu_si256(x + 2)),
+                                    _mm256_madd_epi16(u[3], _mm256_loadu_si256(x + 3)));
+    return has_scales16(type) ? (two_sums){low, high} : (two_sums){_mm256_add_epi32(low, high), low};
 }
 
-/* isum[t], lane b: block b < n of a group times token t's, which start at block b0; 0 for b >= n. n is a constant, even.
- * Two blocks at a time and sums as early as they can be, for want of registers. */
-LI_AVX2_INLINE void group_sums(int type, const uint8_t *group, int n, const context *c, int n_tokens,
-                               const li_int_row *x, int64_t b0, __m256i *isum)
+LI_AVX2_INLINE two_sums two_sums_of(int type, __m256i (*add)(__m256i, __m256i), two_sums a, two_sums b)
 {
-    __m256i four[ROW_TOKENS][2], pair[ROW_TOKENS][2];
-    const __m256i zero = _mm256_setzero_si256();
+    return (two_sums){add(a.first, b.first), has_scales16(type) ? add(a.second, b.second) : a.second};
+}
+
+LI_AVX2_INLINE __m256i load_ints(const int32_t *p) { return _mm256_loadu_si256((const __m256i *)(const void *)p); }
+
+/* The sums of linear.h from those of the unsigned values: offset and scales of 16 values put right. */
+LI_AVX2_INLINE __m256i true_sums(int type, const uint8_t *group, two_sums s, li_int_row x, int64_t b0)
+{
+    int bits = offset_bits(type);
+    __m256i first, second;
+    if (!has_scales16(type)) {
+        if (bits < 0)
+            return s.first;
+        __m256i sum = _mm256_add_epi32(load_ints(x.low + b0), load_ints(x.high + b0));
+        return _mm256_sub_epi32(s.first, _mm256_slli_epi32(sum, bits));
+    }
+    if (bits >= 0) {
+        s.first = _mm256_sub_epi32(s.first, _mm256_slli_epi32(load_ints(x.low + b0), bits));
+        s.second = _mm256_sub_epi32(s.second, _mm256_slli_epi32(load_ints(x.high + b0), bits));
+    }
+    slots_of_16(bytes16(type, group), &first, &second);
+    return _mm256_add_epi32(_mm256_mullo_epi32(s.first, first), _mm256_mullo_epi32(s.second, second));
+}
+
+/* sums[t]: the first n_pairs (a constant) pairs of a group times token t's, which start at block b0. Lanes are added as
+ * early as they can be, for want of registers. */
+LI_AVX2_INLINE void group_sums(int type, const uint8_t *group, int n_pairs, int n_tokens, const li_int_row *x,
+                               int64_t b0, two_sums *sums)
+{
+    two_sums v[ROW_TOKENS], two[ROW_TOKENS], four[ROW_TOKENS];
+    const two_sums zero = {_mm256_setzero_si256(), _mm256_setzero_si256()};
     LI_UNROLL_8
-    for (int b = 0; b < n; b += 2) {
-        __m256i lo0, hi0, lo1, hi1;
-        values(type, group, b, c, &lo0, &hi0);
-        values(type, group, b + 1, c, &lo1, &hi1);
+    for (int j = 0; j < n_pairs; j++) {
+        __m256i u[4];
+        pair_of(type, group, j, 1, u);
         LI_UNROLL_8
         for (int t = 0; t < n_tokens; t++) {
-            const int16_t *p = x[t].p + 32 * (b0 + b);
-            pair[t][b / 2 % 2] = add_pairs(dot(lo0, hi0, p), dot(lo1, hi1, p + 32));
-            if (b % 4)
-                four[t][b / 4] = add_fours(pair[t][0], pair[t][1]);
-            else if (b + 2 == n)
-                four[t][b / 4] = add_fours(pair[t][0], zero);
+            two_sums s = dot(type, u, x[t].p + 32 * b0 + 64 * j);
+            if (j % 2 == 0 && j + 1 < n_pairs) {
+                v[t] = s;
+                continue;
+            }
+            two[t] = j % 2 ? two_sums_of(type, add_pairs, v[t], s) : two_sums_of(type, add_pairs, s, zero);
+            if (j < 2 && n_pairs > 2)
+                four[t] = two[t];
+            else
+                sums[t] = j < 2 ? two_sums_of(type, add_fours, two[t], zero)
+                                : two_sums_of(type, add_fours, four[t], two[t]);
         }
     }
-    LI_UNROLL_8
-    for (int t = 0; t < n_tokens; t++)
-        isum[t] = n > 4 ? add_halves(four[t][0], four[t][1]) : add_halves(four[t][0], zero);
 }
 
-/* The same for any n. */
-LI_AVX2_INLINE void part_sums(int type, const uint8_t *group, int n, const context *c, int n_tokens,
-                              const li_int_row *x, int64_t b0, __m256i *isum)
+/* The same for any n < 8 blocks. */
+LI_AVX2_INLINE void part_sums(int type, const uint8_t *group, int n, int n_tokens, const li_int_row *x, int64_t b0,
+                              two_sums *sums)
 {
-    __m256i v[ROW_TOKENS][8];
+    two_sums v[ROW_TOKENS][4];
     LI_NO_UNROLL
-    for (int b = 0; b < 8; b++) {
-        __m256i lo = _mm256_setzero_si256(), hi = lo;
-        if (b < n)
-            values(type, group, b, c, &lo, &hi);
+    for (int j = 0; j < 4; j++) {
+        __m256i u[4] = {_mm256_setzero_si256(), _mm256_setzero_si256(), _mm256_setzero_si256(),
+                        _mm256_setzero_si256()};
+        if (2 * j < n)
+            pair_of(type, group, j, 2 * j + 1 < n, u);
         LI_UNROLL_8
         for (int t = 0; t < n_tokens; t++)
-            v[t][b] = dot(lo, hi, x[t].p + 32 * (b0 + b));
+            v[t][j] = dot(type, u, x[t].p + 32 * b0 + 64 * j);
     }
     LI_UNROLL_8
     for (int t = 0; t < n_tokens; t++)
-        isum[t] = add_halves(add_fours(add_pairs(v[t][0], v[t][1]), add_pairs(v[t][2], v[t][3])),
-                             add_fours(add_pairs(v[t][4], v[t][5]), add_pairs(v[t][6], v[t][7])));
+        sums[t] = two_sums_of(type, add_fours, two_sums_of(type, add_pairs, v[t][0], v[t][1]),
+                              two_sums_of(type, add_pairs, v[t][2], v[t][3]));
 }
 
-/* One group of a row into the running lanes of n_tokens tokens. */
+/* n blocks of a row, a whole group or its last blocks, into the running lanes of n_tokens tokens. n is a constant and
+ * even where is_constant. */
 LI_AVX2_INLINE void add_group(int type, int n_mins, const uint8_t *group, int is_constant, int n, int n_tokens,
                               const li_int_row *x, int64_t b0, __m256 *lanes)
 {
-    context c;
-    __m256i isum[ROW_TOKENS];
+    two_sums sums[ROW_TOKENS];
     __m256 d, m, m2;
-    open_group(type, group, &c);
     if (is_constant)
-        group_sums(type, group, n, &c, n_tokens, x, b0, isum);
+        group_sums(type, group, n / 2, n_tokens, x, b0, sums);
     else
-        part_sums(type, group, n, &c, n_tokens, x, b0, isum);
-    scales(type, group, n, &c, &d, &m, &m2);
+        part_sums(type, group, n, n_tokens, x, b0, sums);
+    scales(type, group, n, &d, &m, &m2);
     LI_UNROLL_8
     for (int t = 0; t < n_tokens; t++) {
-        __m256 scale = _mm256_mul_ps(d, _mm256_loadu_ps(x[t].dx + b0));
-        lanes[t] = _mm256_fmadd_ps(scale, _mm256_cvtepi32_ps(isum[t]), lanes[t]);
+        __m256 dx = _mm256_loadu_ps(x[t].dx + b0), scale = _mm256_mul_ps(d, dx);
+        __m256i isum = true_sums(type, group, sums[t], x[t], b0);
+        lanes[t] = _mm256_fmadd_ps(scale, _mm256_cvtepi32_ps(isum), lanes[t]);
         if (n_mins == 1)
             lanes[t] = _mm256_fmadd_ps(m, _mm256_loadu_ps(x[t].sum + b0), lanes[t]);
         if (n_mins == 2) {
-            lanes[t] = _mm256_fmadd_ps(m, _mm256_loadu_ps(x[t].low + b0), lanes[t]);
-            lanes[t] = _mm256_fmadd_ps(m2, _mm256_loadu_ps(x[t].high + b0), lanes[t]);
+            __m256 low = _mm256_mul_ps(dx, _mm256_cvtepi32_ps(load_ints(x[t].low + b0)));
+            __m256 high = _mm256_mul_ps(dx, _mm256_cvtepi32_ps(load_ints(x[t].high + b0)));
+            lanes[t] = _mm256_fmadd_ps(m, low, lanes[t]);
+            lanes[t] = _mm256_fmadd_ps(m2, high, lanes[t]);
         }
     }
 }
@@ -328,7 +366,7 @@ LI_AVX2_INLINE void transpose8(__m256i v[8])
     }
 }
 
-/* Lane b of s[r], block b of row r -> the scales of 8 rows in tile b. */
+/* The slot's lane of s[r], block b of row r -> the scales of 8 rows in tile b < n. */
 LI_AVX2_INLINE void store_scales(const __m256 s[8], int n, block_tile *tile, size_t field, int column)
 {
     __m256i v[8];
@@ -337,36 +375,65 @@ LI_AVX2_INLINE void store_scales(const __m256 s[8], int n, block_tile *tile, siz
         v[r] = _mm256_castps_si256(s[r]);
     transpose8(v);
     for (int b = 0; b < n; b++)
-        _mm256_store_si256((__m256i *)(void *)((char *)&tile[b] + field + 4 * (size_t)column), v[b]);
+        _mm256_store_si256((__m256i *)(void *)((char *)&tile[b] + field + 4 * (size_t)column), v[li_slot(b)]);
+}
+
+/* The scales of 16 values of half `half` of the blocks of pair j, in all lanes of A and of B. */
+LI_AVX2_INLINE __m256i pair_scale(__m128i bytes, int j, int half)
+{
+    __m128i both = _mm_shuffle_epi8(bytes, _mm_setr_epi8(
+        (char)(4 * j + half), (char)(4 * j + half), (char)(4 * j + half), (char)(4 * j + half), (char)(4 * j + half),
+        (char)(4 * j + half), (char)(4 * j + half), (char)(4 * j + half), (char)(4 * j + 2 + half),
+        (char)(4 * j + 2 + half), (char)(4 * j + 2 + half), (char)(4 * j + 2 + half), (char)(4 * j + 2 + half),
+        (char)(4 * j + 2 + half), (char)(4 * j + 2 + half), (char)(4 * j + 2 + half)));
+    return _mm256_cvtepi8_epi16(both);
+}
+
+/* The true values q of a pair. */
+LI_AVX2_INLINE void true_pair(int type, const uint8_t *group, int j, int has_b, __m256i *u)
+{
+    int bits = offset_bits(type);
+    pair_of(type, group, j, has_b, u);
+    if (bits >= 0)
+        for (int k = 0; k < 4; k++)
+            u[k] = _mm256_sub_epi16(u[k], _mm256_set1_epi16((short)(1 << bits)));
+    if (has_scales16(type)) {
+        __m128i bytes = bytes16(type, group);
+        for (int k = 0; k < 4; k++)
+            u[k] = _mm256_mullo_epi16(u[k], pair_scale(bytes, j, k / 2));
+    }
 }
 
 /* Columns column .. column+7 of the n tiles of one group, from 8 rows. */
 LI_AVX2_INLINE void tile_group(int type, int n_mins, const uint8_t *const group[8], int n, block_tile *tile, int column)
 {
-    context c[8];
     __m256 d[8], m[8], m2[8];
-    for (int r = 0; r < 8; r++) {
-        open_group(type, group[r], &c[r]);
-        scales(type, group[r], n, &c[r], &d[r], &m[r], &m2[r]);
-    }
+    for (int r = 0; r < 8; r++)
+        scales(type, group[r], n, &d[r], &m[r], &m2[r]);
     store_scales(d, n, tile, offsetof(block_tile, d), column);
     if (n_mins >= 1)
         store_scales(m, n, tile, offsetof(block_tile, m), column);
     if (n_mins == 2)
         store_scales(m2, n, tile, offsetof(block_tile, m2), column);
     LI_UNROLL_8
-    for (int b = 0; b < 8; b++) {
-        __m256i lo[8], hi[8];
-        if (b >= n)
+    for (int j = 0; j < 4; j++) {
+        __m256i u[8][4];
+        int has_b = 2 * j + 1 < n;
+        if (2 * j >= n)
             break;
-        LI_UNROLL_8
         for (int r = 0; r < 8; r++)
-            values(type, group[r], b, &c[r], &lo[r], &hi[r]);
-        transpose8(lo);
-        transpose8(hi);
-        for (int k = 0; k < 8; k++) {
-            _mm256_store_si256((__m256i *)(void *)&tile[b].q[k][column], lo[k]);
-            _mm256_store_si256((__m256i *)(void *)&tile[b].q[k + 8][column], hi[k]);
+            true_pair(type, group[r], j, has_b, u[r]);
+        for (int k = 0; k < 4; k++) {
+            __m256i v[8];
+            LI_UNROLL_8
+            for (int r = 0; r < 8; r++)
+                v[r] = u[r][k];
+            transpose8(v);
+            for (int i = 0; i < 4; i++) {
+                _mm256_store_si256((__m256i *)(void *)&tile[2 * j].q[4 * k + i][column], v[i]);
+                if (has_b)
+                    _mm256_store_si256((__m256i *)(void *)&tile[2 * j + 1].q[4 * k + i][column], v[i + 4]);
+            }
         }
     }
 }
@@ -399,19 +466,21 @@ LI_AVX2_INLINE void add_in_place(__m256i *sum, __m256i v)
 LI_AVX2_INLINE void tile_block(int n_mins, int n, const block_tile *tile, const li_int_row *x, int64_t b,
                                float (*lanes)[TILE_ROWS])
 {
+    int64_t slot = li_slot(b);
     __m256i sum[TILE_TOKENS][2];
     for (int t = 0; t < n; t++)
         sum[t][0] = sum[t][1] = _mm256_setzero_si256();
-    LI_NO_UNROLL /* unrolled, GCC turns the chains of sums into trees and runs out of registers */
+    LI_NO_UNROLL
     for (int k = 0; k < 16; k++) {
         __m256i w0 = _mm256_load_si256((const __m256i *)(const void *)&tile->q[k][0]);
         __m256i w1 = _mm256_load_si256((const __m256i *)(const void *)&tile->q[k][8]);
+        int64_t place = li_place(b, k / 4) + k % 4 * 2;
         LI_IN_REGISTER(w0);
         LI_IN_REGISTER(w1);
         for (int t = 0; t < n; t++) {
-            int32_t pair;
-            memcpy(&pair, x[t].p + 32 * b + 2 * k, sizeof pair);
-            __m256i xs = _mm256_set1_epi32(pair);
+            int32_t values;
+            memcpy(&values, x[t].p + place, sizeof values);
+            __m256i xs = _mm256_set1_epi32(values);
             add_in_place(&sum[t][0], _mm256_madd_epi16(w0, xs));
             add_in_place(&sum[t][1], _mm256_madd_epi16(w1, xs));
         }
@@ -419,20 +488,22 @@ LI_AVX2_INLINE void tile_block(int n_mins, int n, const block_tile *tile, const 
     for (int t = 0; t < n; t++)
         for (int half = 0; half < 2; half++) {
             float *lane = lanes[t] + 8 * half;
-            __m256 d = _mm256_mul_ps(_mm256_load_ps(tile->d + 8 * half), _mm256_broadcast_ss(x[t].dx + b));
+            __m256 d = _mm256_mul_ps(_mm256_load_ps(tile->d + 8 * half), _mm256_broadcast_ss(x[t].dx + slot));
             __m256 s = _mm256_fmadd_ps(d, _mm256_cvtepi32_ps(sum[t][half]), _mm256_load_ps(lane));
             if (n_mins == 1)
-                s = _mm256_fmadd_ps(_mm256_load_ps(tile->m + 8 * half), _mm256_broadcast_ss(x[t].sum + b), s);
+                s = _mm256_fmadd_ps(_mm256_load_ps(tile->m + 8 * half), _mm256_broadcast_ss(x[t].sum + slot), s);
             if (n_mins == 2) {
-                s = _mm256_fmadd_ps(_mm256_load_ps(tile->m + 8 * half), _mm256_broadcast_ss(x[t].low + b), s);
-                s = _mm256_fmadd_ps(_mm256_load_ps(tile->m2 + 8 * half), _mm256_broadcast_ss(x[t].high + b), s);
+                float dx = x[t].dx[slot], low = dx * (float)x[t].low[slot], high = dx * (float)x[t].high[slot];
+                s = _mm256_fmadd_ps(_mm256_load_ps(tile->m + 8 * half), _mm256_set1_ps(low), s);
+                s = _mm256_fmadd_ps(_mm256_load_ps(tile->m2 + 8 * half), _mm256_set1_ps(high), s);
             }
             _mm256_store_ps(lane, s);
         }
 }
 
-/* lanes[lane][token][row] -> y: the tree of linear.h, rows side by side. */
-LI_AVX2_INLINE void store_tree(int n, float (*lanes)[TILE_TOKENS][TILE_ROWS], float *y, int64_t ldy, int n_rows)
+/* lanes[lane][token][row] -> y: the tree of linear.h, rows side by side. `order` lists the lanes as they are added. */
+LI_AVX2_INLINE void store_tree(const int order[8], int n, float (*lanes)[TILE_TOKENS][TILE_ROWS], float *y, int64_t ldy,
+                               int n_rows)
 {
     for (int t = 0; t < n; t++) {
         float result[TILE_ROWS];
@@ -440,14 +511,16 @@ LI_AVX2_INLINE void store_tree(int n, float (*lanes)[TILE_TOKENS][TILE_ROWS], fl
             __m256 v[8];
             LI_UNROLL_8
             for (int l = 0; l < 8; l++)
-                v[l] = _mm256_load_ps(lanes[l][t] + 8 * half);
-            __m256 even = _mm256_add_ps(_mm256_add_ps(v[0], v[4]), _mm256_add_ps(v[2], v[6]));
-            __m256 odd = _mm256_add_ps(_mm256_add_ps(v[1], v[5]), _mm256_add_ps(v[3], v[7]));
-            _mm256_storeu_ps(result + 8 * half, _mm256_add_ps(even, odd));
+                v[l] = _mm256_load_ps(lanes[order[l]][t] + 8 * half);
+            __m256 left = _mm256_add_ps(_mm256_add_ps(v[0], v[1]), _mm256_add_ps(v[2], v[3]));
+            __m256 right = _mm256_add_ps(_mm256_add_ps(v[4], v[5]), _mm256_add_ps(v[6], v[7]));
+            _mm256_storeu_ps(result + 8 * half, _mm256_add_ps(left, right));
         }
         memcpy(y + t * ldy, result, (size_t)n_rows * sizeof *y);
     }
 }
+
+static const int block_order[8] = {0, 1, 4, 5, 2, 3, 6, 7}, float_order[8] = {0, 4, 2, 6, 1, 5, 3, 7};
 
 typedef struct {
     _Alignas(32) float at[8][TILE_TOKENS][TILE_ROWS];
@@ -463,7 +536,7 @@ LI_AVX2_INLINE void int_tokens(int n_mins, int n, const block_tile *tile, int64_
     memset(&lanes, 0, sizeof lanes);
     for (int64_t b = 0; b < n_in / 32; b++)
         tile_block(n_mins, n, tile + b, x, b, lanes.at[b % 8]);
-    store_tree(n, lanes.at, y, ldy, n_rows);
+    store_tree(block_order, n, lanes.at, y, ldy, n_rows);
 }
 
 #define LI_TOKENS_FUNCTION(mins)                                                                                      \
@@ -742,7 +815,7 @@ LI_AVX2_INLINE void float_tokens(int n, const float_tile *tile, int64_t n_in, co
             _mm256_store_ps(lanes.at[l][t] + 8, sum[t][1]);
         }
     }
-    store_tree(n, lanes.at, y, ldy, n_rows);
+    store_tree(float_order, n, lanes.at, y, ldy, n_rows);
 }
 
 static LI_AVX2 void float_tokens_any(int n, const float_tile *tile, int64_t n_in, const float *x, float *y,

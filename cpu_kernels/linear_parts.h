@@ -1,8 +1,11 @@
 /* What the files of linear*.c share: the layout of prepared activations, the order of the last sum, and who does what.
  *
  * Prepared activations of one token, int types; n8 is the number of blocks of 32, rounded up to a multiple of 8:
- *     int16 p[32 * n8], float dx[n8], sum[n8], low[n8], high[n8]
- * where sum = dx * (sum of p), low and high the same for values 0..15 and 16..31. Fields of the blocks that fill up are 0.
+ *     int16 p[32 * n8], float dx[n8], sum[n8], int32 low[n8], high[n8]
+ * where low and high are the sums of p over values 0..15 and 16..31 of a block, and sum = dx * (low + high). Blocks lie
+ * in pairs, eight values of the one and eight of the other in turn (li_place), so that a vector of 16 holds both in its
+ * halves; scales and sums lie in the order of li_slot, which is what vector code makes of the pairs. Fields of the blocks
+ * that fill up are 0.
  * Float types: float x[n], n = n_in rounded up to a multiple of 16, filled up with 0.
  */
 #ifndef LI_LINEAR_PARTS_H
@@ -31,16 +34,34 @@ static inline int64_t li_token_bytes(int kind, int64_t n_in)
     return kind == LI_KIND_INT ? li_padded_blocks(n_in) * 80 : li_round_up(n_in, 16) * 4;
 }
 
+/* Where values 8k .. 8k+7 of block b begin in p, and where the block's scales and sums are. */
+static inline int64_t li_place(int64_t b, int k) { return b / 2 * 64 + k * 16 + b % 2 * 8; }
+static inline int64_t li_slot(int64_t b) { return b / 8 * 8 + b % 2 * 4 + b % 8 / 2; }
+
 typedef struct {
-    const int16_t *p;
-    const float *dx, *sum, *low, *high;
+    int16_t *p;
+    float *dx, *sum;
+    int32_t *low, *high;
 } li_int_row;
 
 static inline li_int_row li_int_row_at(const void *xq, int64_t n_in)
 {
     int64_t n8 = li_padded_blocks(n_in);
-    const float *scales = (const float *)((const char *)xq + 64 * n8);
-    return (li_int_row){(const int16_t *)xq, scales, scales + n8, scales + 2 * n8, scales + 3 * n8};
+    char *scales = (char *)xq + 64 * n8;
+    return (li_int_row){(int16_t *)(char *)xq, (float *)(void *)scales, (float *)(void *)(scales + 4 * n8),
+                        (int32_t *)(void *)(scales + 8 * n8), (int32_t *)(void *)(scales + 12 * n8)};
+}
+
+/* Zeros for the blocks that fill up. */
+static inline void li_fill_up(li_int_row x, int64_t n_in)
+{
+    for (int64_t b = n_in / 32; b < li_padded_blocks(n_in); b++) {
+        int64_t slot = li_slot(b);
+        for (int k = 0; k < 4; k++)
+            memset(x.p + li_place(b, k), 0, 8 * sizeof *x.p);
+        x.dx[slot] = x.sum[slot] = 0.0f;
+        x.low[slot] = x.high[slot] = 0;
+    }
 }
 
 /* One token's row of x, blocks [b0, b1) of 32 values: what li_prepare_blocks does. */

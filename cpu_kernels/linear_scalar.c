@@ -22,50 +22,40 @@ static uint32_t largest_bits(const float *x)
     return largest;
 }
 
-static void fill_up(int64_t n_in, void *xq)
-{
-    int64_t n = n_in / 32, n8 = li_padded_blocks(n_in);
-    char *scales = (char *)xq + 64 * n8;
-    memset((char *)xq + 64 * n, 0, (size_t)(64 * (n8 - n)));
-    for (int k = 0; k < 4; k++)
-        memset(scales + 4 * (k * n8 + n), 0, (size_t)(4 * (n8 - n)));
-}
-
 void li_prepare_int_scalar(const float *x, int64_t n_in, int64_t b0, int64_t b1, void *xq)
 {
-    int64_t n8 = li_padded_blocks(n_in);
-    int16_t *p = xq;
-    float *dx = (float *)((char *)xq + 64 * n8), *sum = dx + n8, *low = sum + n8, *high = low + n8;
+    li_int_row to = li_int_row_at(xq, n_in);
     for (int64_t b = b0; b < b1; b++) {
         uint32_t bits = largest_bits(x + 32 * b);
         float largest = li_float_of_bits(bits), inverse = LI_ACTIVATION_MAX / largest;
+        int64_t slot = li_slot(b);
         int sums[2] = {0, 0};
         /* below 1e-30 the inverse may be infinite; such a block counts as zeros */
         int usable = largest >= 1e-30f && bits < 0x7F800000u;
         for (int i = 0; i < 32; i++) {
             int q = usable ? round_even(x[32 * b + i] * inverse) : 0;
-            p[32 * b + i] = (int16_t)q;
+            to.p[li_place(b, i / 8) + i % 8] = (int16_t)q;
             sums[i / 16] += q;
         }
-        dx[b] = usable ? largest / LI_ACTIVATION_MAX : bits < 0x7F800000u ? 0.0f : li_float_of_bits(0x7FC00000u);
-        sum[b] = dx[b] * (float)(sums[0] + sums[1]);
-        low[b] = dx[b] * (float)sums[0];
-        high[b] = dx[b] * (float)sums[1];
+        to.dx[slot] = usable ? largest / LI_ACTIVATION_MAX : bits < 0x7F800000u ? 0.0f : li_float_of_bits(0x7FC00000u);
+        to.sum[slot] = to.dx[slot] * (float)(sums[0] + sums[1]);
+        to.low[slot] = sums[0];
+        to.high[slot] = sums[1];
     }
     if (b1 == n_in / 32)
-        fill_up(n_in, xq);
+        li_fill_up(to, n_in);
 }
 
-static float tree(const float lane[8])
+static float tree(float a, float b, float c, float d, float e, float f, float g, float h)
 {
-    return ((lane[0] + lane[4]) + (lane[2] + lane[6])) + ((lane[1] + lane[5]) + (lane[3] + lane[7]));
+    return ((a + b) + (c + d)) + ((e + f) + (g + h));
 }
 
-static int32_t dot32(const int16_t *q, const int16_t *p)
+static int32_t dot32(const int16_t *q, const int16_t *p, int64_t b)
 {
     int32_t sum = 0;
     for (int i = 0; i < 32; i++)
-        sum += (int32_t)q[i] * p[i];
+        sum += (int32_t)q[i] * p[li_place(b, i / 8) + i % 8];
     return sum;
 }
 
@@ -73,13 +63,14 @@ static int32_t dot32(const int16_t *q, const int16_t *p)
 static void add_group(const li_group *g, int n_mins, int n, li_int_row x, int64_t b0, float lane[8])
 {
     for (int b = 0; b < n; b++) {
-        float isum = (float)dot32(g->q + 32 * b, x.p + 32 * (b0 + b));
-        lane[b] = fmaf(g->d[b] * x.dx[b0 + b], isum, lane[b]);
+        int64_t slot = li_slot(b0 + b);
+        float dx = x.dx[slot];
+        lane[b] = fmaf(g->d[b] * dx, (float)dot32(g->q + 32 * b, x.p, b0 + b), lane[b]);
         if (n_mins == 1)
-            lane[b] = fmaf(g->m[b], x.sum[b0 + b], lane[b]);
+            lane[b] = fmaf(g->m[b], x.sum[slot], lane[b]);
         if (n_mins == 2) {
-            lane[b] = fmaf(g->m[b], x.low[b0 + b], lane[b]);
-            lane[b] = fmaf(g->m2[b], x.high[b0 + b], lane[b]);
+            lane[b] = fmaf(g->m[b], dx * (float)x.low[slot], lane[b]);
+            lane[b] = fmaf(g->m2[b], dx * (float)x.high[slot], lane[b]);
         }
     }
 }
@@ -101,7 +92,7 @@ static void int_row(const li_matrix *w, const li_type_info *t, const uint8_t *ro
         float lane[8] = {0};
         for (int64_t b = 0; b < n_blocks; b += 8)
             add_group(&groups[b / 8], t->n_mins, blocks_in_group(w->n_in, b), x, b, lane);
-        y[token * ldy] = tree(lane);
+        y[token * ldy] = tree(lane[0], lane[1], lane[4], lane[5], lane[2], lane[3], lane[6], lane[7]);
     }
 }
 
@@ -114,7 +105,7 @@ static void float_row(const li_matrix *w, const li_type_info *t, const uint8_t *
         float lane[8] = {0};
         for (int64_t i = 0; i < w->n_in; i++)
             lane[i % 8] = fmaf(values[i], x[i], lane[i % 8]);
-        y[token * ldy] = tree(lane);
+        y[token * ldy] = tree(lane[0], lane[4], lane[2], lane[6], lane[1], lane[5], lane[3], lane[7]);
     }
 }
 

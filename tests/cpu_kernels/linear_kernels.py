@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
+import os
 import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -41,17 +43,21 @@ class Matrix(ctypes.Structure):
 
 @cache
 def library() -> ctypes.CDLL:
-    """Built once per source text; skips where there is no C compiler."""
+    """Built once per source text; skips where there is no C compiler.
+
+    LOCALINFER_TEST_CFLAGS adds flags: "-O1 -g -fsanitize=address,undefined" with libasan preloaded, for one.
+    """
     compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
     if compiler is None:
         pytest.skip("no C compiler")
-    text = b"".join(p.read_bytes() for p in sorted(SOURCE.glob("*.[ch]")))
+    flags = [*FLAGS, *os.environ.get("LOCALINFER_TEST_CFLAGS", "").split()]
+    text = b"".join(p.read_bytes() for p in sorted({*FILES, *SOURCE.glob("*.h")})) + repr(flags).encode()
     folder = Path(tempfile.gettempdir()) / f"localinfer-kernels-{hashlib.sha256(text).hexdigest()[:16]}"
     built = folder / "linear.so"
     if not built.exists():
         folder.mkdir(exist_ok=True)
         part = folder / f"{tempfile.mktemp(dir='')[1:]}.so"
-        subprocess.run([compiler, *FLAGS, "-o", str(part), *map(str, FILES), "-lm"], check=True)
+        subprocess.run([compiler, *flags, "-o", str(part), *map(str, FILES), "-lm"], check=True)
         part.replace(built)
     return declare(ctypes.CDLL(str(built)))
 
@@ -116,14 +122,14 @@ def linear(kind: GGMLType, blocks: NDArray[np.uint8], x: Floats, cuts: tuple[int
     The matrix ends where its memory ends, so that a read beyond it is one that a sanitizer sees.
     """
     lib, (n_out, row_bytes), (t, n_in) = library(), blocks.shape, x.shape
-    raw = aligned_bytes(blocks.size, offset)
+    raw = np.empty(offset + blocks.size, np.uint8)[offset:]
     raw[:] = blocks.reshape(-1)
     matrix = Matrix(raw.ctypes.data, int(kind), 0, n_in, n_out, row_bytes)
     xq = prepare(kind, x)
     scratch = aligned_bytes(lib.li_linear_scratch_bytes(kind, n_in, t), fill=0xA5)
     y = np.full((t, n_out), np.nan, np.float32)
     edges = [0, *cuts, n_out]
-    for row0, row1 in zip(edges, edges[1:], strict=False):
+    for row0, row1 in pairwise(edges):
         lib.li_linear(matrix, xq.ctypes.data, t, y.ctypes.data, n_out, row0, row1, scratch.ctypes.data)
     return y
 

@@ -1,4 +1,4 @@
-"""The matrix kernels: right against numpy on decoded blocks, and the same bits for every T, split, alignment and level."""
+"""The matrix kernels: right against numpy on decoded blocks; the same bits for every T, split, alignment, level."""
 
 from __future__ import annotations
 
@@ -24,8 +24,12 @@ from tests.cpu_kernels.linear_kernels import (
 
 Floats = NDArray[np.float32]
 
-FUSED = "Q4_0 Q4_1 Q5_0 Q5_1 Q8_0 Q2_K Q3_K Q4_K Q5_K Q6_K IQ4_NL IQ4_XS MXFP4 F16 BF16 F32".split()
-BY_BLOCK = "Q8_1 Q8_K IQ1_S IQ1_M IQ2_XXS IQ2_XS IQ2_S IQ3_XXS IQ3_S TQ1_0 TQ2_0 NVFP4".split()
+# fmt: off
+FUSED = ["Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K", "IQ4_NL", "IQ4_XS", "MXFP4",
+         "F16", "BF16", "F32"]
+BY_BLOCK = ["Q8_1", "Q8_K", "IQ1_S", "IQ1_M", "IQ2_XXS", "IQ2_XS", "IQ2_S", "IQ3_XXS", "IQ3_S", "TQ1_0", "TQ2_0",
+            "NVFP4"]
+# fmt: on
 ALL_TYPES = [GGMLType[name] for name in FUSED + BY_BLOCK]
 EDGE_COUNTS = (1, 2, 3, 7, 8, 9, 16, 17, 31, 32, 33)
 N_INS = {1: (1, 7, 8, 9, 33, 64, 576), 32: (32, 64, 160, 224, 256, 576, 1536), 64: (64, 576), 256: (256, 512, 1536)}
