@@ -56,6 +56,7 @@ class Ask:
 
 
 def kv_name(k: str, v: str) -> str:
+    """`q8_0` where both are the same, else `q8_0/q4_0`."""
     return k if k == v else f"{k}/{v}"
 
 
