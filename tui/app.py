@@ -4,15 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import os
+from collections.abc import Iterable
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
-from textual.app import App
+from textual.app import App, SystemCommand
 from textual.binding import Binding, BindingType
+from textual.screen import Screen
+from textual.theme import Theme
 
 from localinfer import paths
+from localinfer.errors import UsageError
 from localinfer.history_store import HistoryStore
+from localinfer.settings import Settings, load_settings, save_setting
 from localinfer.tui.bridge import EngineBridge, EngineOptions, ModelFailed, SamplingParams, Service
+from localinfer.tui.commands import COMMANDS
 from localinfer.tui.screens.chat import ChatScreen
 from localinfer.tui.session import ChatSession, model_name
 from localinfer.tui.themes import DARK, LIGHT
@@ -30,24 +38,32 @@ class LocalinferApp(App[int]):
 
     def __init__(
         self, service: Service, model_path: str = "", options: EngineOptions | None = None,
-        params: SamplingParams | None = None, store: HistoryStore | None = None, theme: str = DARK.name,
+        params: SamplingParams | None = None, store: HistoryStore | None = None, settings: Settings | None = None,
+        trouble: str = "",
     ) -> None:  # fmt: skip
         super().__init__()
+        self.settings = settings or Settings()
+        self._trouble = trouble
         self.model_path = model_path
         self.options = options or EngineOptions()
         self.session = ChatSession(store or HistoryStore(paths.sessions_dir()), params or SamplingParams())
-        self.chat = ChatScreen(self.session)
+        if self.settings.system_prompt:
+            self.session.conversation.configure(self.settings.system_prompt, {})
+        self.chat = ChatScreen(self.session, self.settings)
         self.bridge = EngineBridge(service, self.chat)
         self.engine_alive = False
         self._opening: asyncio.Task[bool] | None = None
         self.register_theme(DARK)
         self.register_theme(LIGHT)
-        self.theme = theme
+        self.theme = self.settings.theme if self.settings.theme in self.available_themes else DARK.name
 
     def get_default_screen(self) -> ChatScreen:
         return self.chat
 
     def on_mount(self) -> None:
+        self.theme_changed_signal.subscribe(self, self._keep_theme)
+        if self._trouble:
+            self.notify(self._trouble, title="Settings", severity="warning", markup=False)
         if self.model_path:
             self.open_model(self.model_path, self.options)
         else:
@@ -112,6 +128,26 @@ class LocalinferApp(App[int]):
     def switch_theme(self) -> None:
         self.theme = LIGHT.name if self.current_theme.dark else DARK.name
 
+    def _keep_theme(self, theme: Theme) -> None:
+        """The theme that was chosen last is the one to start with."""
+        if theme.name != self.settings.theme:
+            self.settings = replace(self.settings, theme=theme.name)
+            try:
+                save_setting("theme", theme.name)
+            except OSError as error:
+                self.notify(f"the theme is not saved: {error.strerror}", severity="warning", markup=False)
+
+    def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:
+        """The palette: the chat's commands that need no argument, then Textual's own."""
+        for command in COMMANDS:
+            if screen is self.chat and command.argument in ("", "CTX") and command.name != "quit":
+                yield SystemCommand(
+                    command.name.capitalize(), command.help, partial(self.chat.action_command, command.name)
+                )
+        for system in super().get_system_commands(screen):
+            if system.title in ("Theme", "Quit", "Screenshot"):
+                yield system
+
     # leaving
 
     async def action_quit(self) -> None:
@@ -125,8 +161,19 @@ class LocalinferApp(App[int]):
 def run_app(
     model: str | os.PathLike[str] | None, options: EngineOptions | None = None, params: SamplingParams | None = None
 ) -> int:
-    """The terminal app on a model's path, or on the model list; its exit code."""
+    """The terminal app on a model's path, or on the model list; its exit code. Plain lines where TERM is dumb."""
     from localinfer.engine.service import EngineService
 
-    app = LocalinferApp(EngineService(), os.fspath(model or ""), options, params)
-    return app.run() or 0
+    path, service = os.fspath(model or ""), EngineService()
+    if os.environ.get("TERM", "") == "dumb":
+        if not path:
+            raise UsageError("this terminal (TERM=dumb) cannot show the model list", "localinfer chat MODEL")
+        from localinfer.tui.plain import run_plain
+
+        session = ChatSession(HistoryStore(paths.sessions_dir()), params or SamplingParams())
+        return run_plain(service, path, options or EngineOptions(), session)
+    try:
+        settings, trouble = load_settings(), ""
+    except UsageError as error:
+        settings, trouble = Settings(), f"{error.message}\n{error.hint}"
+    return LocalinferApp(service, path, options, params, settings=settings, trouble=trouble).run() or 0

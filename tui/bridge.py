@@ -30,8 +30,8 @@ from localinfer.errors import LocalinferError
 
 __all__ = [
     "EngineBridge", "EngineOptions", "EngineStatus", "ModelFailed", "ModelLoading", "ModelOpened", "Prompt",
-    "SamplingParams", "Service", "TurnDone", "TurnEnded", "TurnFailed", "TurnNotice", "TurnReading", "TurnStats",
-    "TurnText",
+    "SamplingParams", "Service", "TextDelta", "TurnDone", "TurnEnded", "TurnFailed", "TurnNotice", "TurnReading",
+    "TurnStats", "TurnText",
 ]  # fmt: skip
 
 FRAME_S = 1 / 30

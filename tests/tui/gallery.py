@@ -17,6 +17,7 @@ from typing import Any
 
 from localinfer.engine.params import EngineOptions
 from localinfer.history_store import HistoryStore
+from localinfer.settings import Settings
 from localinfer.tui.app import LocalinferApp
 from localinfer.tui.themes import DARK, LIGHT
 from tests.fakes.scripted_service import READY, Answer, ScriptedService
@@ -118,7 +119,9 @@ PICTURES: dict[str, tuple[tuple[int, int], str, Act]] = {
 def make_app(folder: Path, theme: str) -> LocalinferApp:
     ready = replace(READY, quant="Q8_0", ctx=4096, plan=plans.small(""))
     service = ScriptedService([Answer(ANSWER, thinking=THOUGHTS)], ready=ready, planner=plans.large)
-    return LocalinferApp(service, "/models/Qwen3-0.6B-Q8_0.gguf", store=HistoryStore(folder), theme=theme)
+    return LocalinferApp(
+        service, "/models/Qwen3-0.6B-Q8_0.gguf", store=HistoryStore(folder), settings=Settings(theme=theme)
+    )
 
 
 async def picture(name: str, folder: Path) -> Path:

@@ -16,6 +16,7 @@ from textual.widgets import Footer, Static, TextArea
 
 from localinfer.errors import LocalinferError
 from localinfer.history import ChatMessage
+from localinfer.settings import Settings
 from localinfer.tui.attachments import attach, path_being_typed, path_completions
 from localinfer.tui.bridge import (
     EngineStatus,
@@ -72,8 +73,9 @@ class ChatScreen(ChatCommands, Screen[None]):
     ]
     app: LocalinferApp
 
-    def __init__(self, session: ChatSession) -> None:
+    def __init__(self, session: ChatSession, settings: Settings | None = None) -> None:
         super().__init__(id="chat")
+        self.settings = settings or Settings()
         self.session = session
         self.views: dict[int, MessageView] = {}
         self.editing: int | None = None  # the message that the composer's text will replace
@@ -96,7 +98,8 @@ class ChatScreen(ChatCommands, Screen[None]):
                     yield CompletionMenu()
                     yield Composer()
                     yield StatusBar()
-                    yield MemoryBar()
+                    if self.settings.memory_bar:
+                        yield MemoryBar()
             yield TreePanel()
         yield Footer(show_command_palette=False)
 
@@ -217,7 +220,8 @@ class ChatScreen(ChatCommands, Screen[None]):
         self.composer.placeholder = f"Message {self.session.model}"
         self.query_one("#welcome-model", Static).update(Content(_model_line(status)))
         self.status_bar.line = StatusLine("ready", context_limit=status.ctx, memory_bytes=status.peak_bytes)
-        self.query_one(MemoryBar).plan = status.plan
+        for bar in self.query(MemoryBar):
+            bar.plan = status.plan
         for notice in status.notices:
             self.notify(notice, markup=False)
 
@@ -285,7 +289,8 @@ class ChatScreen(ChatCommands, Screen[None]):
 
     def set_status(self, **changes: Any) -> None:
         line = self.status_bar.line = replace(self.status_bar.line, **changes)
-        self.query_one(MemoryBar).context = (line.context_used, line.context_limit)
+        for bar in self.query(MemoryBar):
+            bar.context = (line.context_used, line.context_limit)
 
     # keys
 

@@ -23,7 +23,6 @@ from textual.strip import Strip
 from localinfer.tui.markdown.rows import Row, Styles, row_text
 from localinfer.tui.widgets.message_view import GUTTER, MessageView
 
-MAX_TEXT_WIDTH = 96  # longer lines are hard to read
 BATCH_CHARS = 24_000  # laid out at a time, above what is on screen
 
 _STYLES = (
@@ -74,8 +73,10 @@ class Transcript(ScrollView, can_focus=True):
             super().__init__()
             self.following, self.n_below = following, n_below
 
-    def __init__(self, id: str | None = None) -> None:
+    def __init__(self, max_width: int = 96, id: str | None = None) -> None:
+        """max_width: of the text, in cells; longer lines are hard to read."""
         super().__init__(id=id)
+        self._max_width = max_width
         self._views: list[MessageView] = []
         self._n_waiting = 0  # views at the front that are not laid out yet
         self._ends: list[int] = []  # row after the last of each laid out view
@@ -92,7 +93,7 @@ class Transcript(ScrollView, can_focus=True):
 
     @property
     def text_width(self) -> int:
-        return max(10, min(self._inner_width - GUTTER, MAX_TEXT_WIDTH))
+        return max(10, min(self._inner_width - GUTTER, self._max_width))
 
     @property
     def _inner_width(self) -> int:

@@ -1,0 +1,84 @@
+"""The user's settings: one TOML file in the platform's place for such files (`paths.config_dir()`), every key optional.
+
+`DOCUMENTED` is the file with every key at its default and what it does; it is what gets written first. Changing a
+setting from the app replaces its line and leaves the rest of the file, comments included, as it was.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from dataclasses import dataclass, fields
+from pathlib import Path
+
+from localinfer import paths
+from localinfer.errors import UsageError
+
+DOCUMENTED = """\
+# Settings of localinfer's terminal app. Delete a line to get its default back.
+
+# Colours: "localinfer-dark", "localinfer-light", or a theme of the command palette (Ctrl+P).
+theme = "localinfer-dark"
+
+# Longest line of text in the conversation, in cells; 40 to 400.
+text_width = 96
+
+# Show where the memory goes, below the status line, where the window is high enough.
+memory_bar = true
+
+# The system prompt that new conversations start with.
+system_prompt = ""
+"""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What the keys of DOCUMENTED say."""
+
+    theme: str = "localinfer-dark"
+    text_width: int = 96
+    memory_bar: bool = True
+    system_prompt: str = ""
+
+
+def settings_file() -> Path:
+    return paths.config_dir() / "settings.toml"
+
+
+def load_settings() -> Settings:
+    """Read the file; defaults where there is none. UsageError names file, key and what was expected."""
+    path = settings_file()
+    try:
+        data = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return Settings()
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise UsageError(f"{path}: {error}", "correct the file, or delete it to get the defaults back") from error
+    known = {field.name: type(field.default) for field in fields(Settings)}
+    for key, value in data.items():
+        if key not in known:
+            raise UsageError(f"{path}: unknown key {key!r}", f"known are: {', '.join(known)}")
+        if type(value) is not known[key]:
+            raise UsageError(f"{path}: {key}: expected {known[key].__name__}, found {value!r}")
+    settings = Settings(**data)
+    if not 40 <= settings.text_width <= 400:
+        raise UsageError(f"{path}: text_width: expected 40 to 400, found {settings.text_width}")
+    return settings
+
+
+def save_setting(key: str, value: str | int | bool) -> None:
+    """Set one key in the file, which is made where there is none. OSError where that cannot be."""
+    path = settings_file()
+    text = path.read_text(encoding="utf-8") if path.exists() else DOCUMENTED
+    line = f"{key} = {_toml(value)}"
+    text, n = re.subn(rf"^{re.escape(key)}\s*=.*$", lambda _: line, text, count=1, flags=re.MULTILINE)
+    paths.make_parent(path).write_text(text if n else f"{line}\n{text}", encoding="utf-8")
+
+
+def _toml(value: str | int | bool) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int):
+        return str(value)
+    escaped = value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+    return f'"{escaped}"'

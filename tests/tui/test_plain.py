@@ -1,0 +1,83 @@
+"""The chat of plain lines, and what the app does on terminals that cannot do much."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import pytest
+
+from localinfer.errors import FormatError, UsageError
+from localinfer.settings import load_settings
+from localinfer.tui.app import run_app
+from localinfer.tui.bridge import EngineOptions, SamplingParams
+from localinfer.tui.plain import run_plain
+from localinfer.tui.session import ChatSession
+from tests.fakes.scripted_service import Answer, ScriptedService
+from tests.tui.conftest import ask, shown
+
+
+@pytest.fixture
+def typed(monkeypatch):
+    """Give the program these lines on its standard input."""
+
+    def give(text: str) -> None:
+        read, write = os.pipe()
+        os.write(write, text.encode())
+        os.close(write)
+        monkeypatch.setattr(sys, "stdin", os.fdopen(read))
+
+    return give
+
+
+def test_lines_are_answered_and_saved(typed, store, capsys):
+    typed("first\nsecond\n")
+    service = ScriptedService([Answer("one \x1b[31m"), Answer("two", thinking="hm")])
+    assert run_plain(service, "/m/tiny.gguf", EngineOptions(), ChatSession(store, SamplingParams())) == 0
+    out = capsys.readouterr().out
+    assert "one ␛[31m" in out and "two" in out and "hm" not in out and "38.2 tok/s" in out
+    assert [m.text for m in store.read(store.list()[0].id).path()] == ["first", "one \x1b[31m", "second", "two"]
+
+
+def test_a_failed_turn_is_one_line_and_the_chat_goes_on(typed, store, capsys):
+    typed("first\nsecond\n")
+    service = ScriptedService([Answer("a b c d", fail_after=2)])
+    assert run_plain(service, "/m/tiny.gguf", EngineOptions(), ChatSession(store, SamplingParams())) == 0
+    out = capsys.readouterr().out
+    assert out.count("error: the engine process was killed") == 1 and "no model is open" in out
+
+
+def test_a_model_that_cannot_be_loaded_gives_its_exit_code(typed, store, capsys):
+    typed("")
+    service = ScriptedService(open_error=FormatError("x.gguf: not a GGUF file", "is it a web page?"))
+    assert run_plain(service, "x.gguf", EngineOptions(), ChatSession(store, SamplingParams())) == 4
+    assert capsys.readouterr().err == "error: x.gguf: not a GGUF file\nhint: is it a web page?\n"
+
+
+def test_a_dumb_terminal_without_a_model_is_told(monkeypatch):
+    monkeypatch.setenv("TERM", "dumb")
+    with pytest.raises(UsageError, match="TERM=dumb"):
+        run_app(None)
+
+
+async def test_without_colour_the_screen_has_none(make_app, monkeypatch):
+    monkeypatch.setenv("NO_COLOR", "1")
+    app = make_app(Answer("**bold** `code`"))
+    async with app.run_test() as pilot:
+        await ask(pilot, "q")
+        assert "bold code" in shown(app)
+        colours = {
+            (segment.style.color, segment.style.bgcolor)
+            for strip in app.screen._compositor.render_strips()
+            for segment in strip.apply_filter(app._filters[0], app.background_colors[0])
+            if segment.style
+        }
+        assert all(c is None or c.triplet is None or len(set(c.triplet)) == 1 for pair in colours for c in pair)
+
+
+async def test_the_theme_chosen_is_the_one_to_start_with(make_app):
+    app = make_app()
+    async with app.run_test() as pilot:
+        await ask(pilot, "/theme", wait=False)
+        await pilot.pause()
+    assert load_settings().theme == "localinfer-light"
