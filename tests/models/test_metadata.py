@@ -1,0 +1,110 @@
+"""Metadata that cannot be used ends in one line naming file and key, before anything is sized by it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from localinfer.errors import FormatError, UnsupportedModel
+from localinfer.formats.gguf import GGUFFile
+from localinfer.models.config import ModelConfig
+from localinfer.models.decoder import check_tensors
+from tests.fakes.gguf_writer import FLOAT32, Tensor, Typed, header
+
+E, F, V, LAYERS = 32, 48, 40, 2
+
+PLAIN: dict[str, Any] = {
+    "general.architecture": "llama",
+    "llama.block_count": LAYERS,
+    "llama.context_length": 128,
+    "llama.embedding_length": E,
+    "llama.feed_forward_length": F,
+    "llama.attention.head_count": 4,
+    "llama.attention.head_count_kv": 2,
+    "llama.attention.layer_norm_rms_epsilon": Typed(FLOAT32, 1e-5),
+}
+
+
+def tensors(extra: dict[str, tuple[int, ...]] | None = None, without: str = "") -> list[Tensor]:
+    shapes: dict[str, tuple[int, ...]] = {"token_embd.weight": (V, E), "output_norm.weight": (E,)}
+    for i in range(LAYERS):
+        p = f"blk.{i}."
+        shapes |= {p + "attn_norm.weight": (E,), p + "ffn_norm.weight": (E,)}
+        shapes |= {p + f"attn_{n}.weight": (r, E) for n, r in (("q", E), ("k", E // 2), ("v", E // 2), ("output", E))}
+        shapes |= {p + "ffn_gate.weight": (F, E), p + "ffn_up.weight": (F, E), p + "ffn_down.weight": (E, F)}
+    shapes |= extra or {}
+    shapes.pop(without, None)
+    return [Tensor(n, 0, s, np.zeros(s, np.float32).tobytes()) for n, s in shapes.items()]
+
+
+def write(path: Path, changes: dict[str, Any] | None = None, **kw: Any) -> GGUFFile:
+    metadata = {k: v for k, v in {**PLAIN, **(changes or {})}.items() if v is not None}
+    parts = tensors(**kw)
+    head = header(metadata, parts)
+    data = b"".join(t.data + bytes(-len(t.data) % 32) for t in parts)
+    path.write_bytes(head + bytes(-len(head) % 32) + data)
+    return GGUFFile.open(path)
+
+
+def test_plain_file_reads(tmp_path: Path) -> None:
+    config = ModelConfig.from_gguf(write(tmp_path / "m.gguf"))
+    assert (config.n_layers, config.n_embd, config.n_vocab) == (LAYERS, E, V)
+    attention = config.layers[0].attention
+    assert attention is not None
+    assert (attention.n_heads, attention.n_kv_heads, attention.d_k) == (4, 2, 8)
+    assert config.layers[0].rope.inv_freq[0] == 1.0
+
+
+@pytest.mark.parametrize(
+    ("changes", "word"),
+    [
+        ({"llama.block_count": None}, "llama.block_count"),
+        ({"llama.block_count": 0}, "llama.block_count"),
+        ({"llama.block_count": 10**9}, "llama.block_count"),
+        ({"llama.block_count": "two"}, "llama.block_count"),
+        ({"llama.embedding_length": 0}, "llama.embedding_length"),
+        ({"llama.attention.head_count": 0}, "head_count"),
+        ({"llama.attention.head_count_kv": 3}, "head_count_kv"),
+        ({"llama.attention.head_count_kv": [2]}, "head_count_kv"),
+        ({"llama.rope.dimension_count": 7}, "rope.dimension_count"),
+        ({"llama.rope.dimension_count": 64}, "rope.dimension_count"),
+        ({"llama.rope.freq_base": Typed(FLOAT32, 0.0)}, "rope.freq_base"),
+        ({"llama.attention.layer_norm_rms_epsilon": None}, "layer_norm_rms_epsilon"),
+    ],
+)
+def test_broken_metadata_names_the_key(tmp_path: Path, changes: dict[str, Any], word: str) -> None:
+    with pytest.raises(FormatError, match=word) as caught:
+        ModelConfig.from_gguf(write(tmp_path / "m.gguf", changes))
+    assert "\n" not in caught.value.message and "m.gguf" in caught.value.message
+
+
+def test_unknown_architecture_is_named(tmp_path: Path) -> None:
+    with pytest.raises(UnsupportedModel, match="'llama99'") as caught:
+        ModelConfig.from_gguf(write(tmp_path / "m.gguf", {"general.architecture": "llama99"}))
+    assert caught.value.exit_code == 5 and "fit" in caught.value.hint
+
+
+def test_unknown_rope_scaling_is_named(tmp_path: Path) -> None:
+    with pytest.raises(UnsupportedModel, match="'spiral'"):
+        ModelConfig.from_gguf(write(tmp_path / "m.gguf", {"llama.rope.scaling.type": "spiral"}))
+
+
+def test_a_missing_tensor_is_named(tmp_path: Path) -> None:
+    f = write(tmp_path / "m.gguf", without="blk.1.ffn_down.weight")
+    with pytest.raises(FormatError, match=r"blk\.1\.ffn_down\.weight"):
+        check_tensors(ModelConfig.from_gguf(f), f.tensors)
+
+
+def test_a_tensor_that_would_stay_unread_is_named(tmp_path: Path) -> None:
+    """A variant we do not know must not answer nonsense in silence."""
+    f = write(tmp_path / "m.gguf", extra={"blk.0.attn_magic.weight": (E,), "blk.1.attn_magic.weight": (E,)})
+    with pytest.raises(UnsupportedModel, match=r"blk\.0\.attn_magic\.weight and 1 more"):
+        check_tensors(ModelConfig.from_gguf(f), f.tensors)
+
+
+def test_blocks_for_multi_token_prediction_do_not_run(tmp_path: Path) -> None:
+    f = write(tmp_path / "m.gguf", {"llama.nextn_predict_layers": 1})
+    assert ModelConfig.from_gguf(f).n_layers == LAYERS - 1

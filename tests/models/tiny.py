@@ -1,0 +1,84 @@
+"""Tiny models with llama.cpp's logits: a few in tests/golden/tiny, all of them in a folder one may have beside."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+
+from localinfer.backends.base import Backend
+from localinfer.formats.gguf import GGUFFile
+from localinfer.kv.spec import KVSpec
+from localinfer.models.config import ModelConfig
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "tiny"
+N_CTX = 512  # the goldens' context; longrope chooses its factors by it
+TOLERANCE = 1e-3  # of the goldens, for float32 arithmetic; a wrong tensor shows as 1e-2 to 10
+
+
+@dataclass(frozen=True)
+class TinyModel:
+    path: Path
+    tokens: tuple[int, ...]
+    logits: np.ndarray  # (96, 320) float32
+
+
+def shared_folder() -> Path | None:
+    """The folder named by LOCALINFER_SHARED that holds tiny/, where there is one."""
+    folder = Path(os.environ.get("LOCALINFER_SHARED", "")) / "tiny"
+    return folder if os.environ.get("LOCALINFER_SHARED") and folder.is_dir() else None
+
+
+@cache
+def golden_models() -> dict[str, TinyModel]:
+    tokens = json.loads((GOLDEN / "tokens.json").read_text())
+    return {name: _model(GOLDEN / f"{name}.gguf", ids) for name, ids in tokens.items()}
+
+
+@cache
+def shared_models() -> dict[str, TinyModel]:
+    folder = shared_folder()
+    paths = [] if folder is None else [*sorted(folder.glob("*.gguf")), *sorted(folder.glob("quant/*.gguf"))]
+    return {p.stem: _model(p, json.loads(p.with_suffix(".json").read_text())["tokens"]) for p in paths}
+
+
+def _model(path: Path, tokens: list[int]) -> TinyModel:
+    return TinyModel(path, tuple(tokens), np.load(path.with_suffix(".npz"))["logits"])
+
+
+def has_quantized_tensors(tiny: TinyModel) -> bool:
+    with GGUFFile.open(tiny.path) as f:
+        return any(info.type.is_quantized for info in f.tensors.values())
+
+
+def logits_in_chunks(backend: Backend, tiny: TinyModel, chunk: int) -> np.ndarray:
+    """(96, V) logits after each token, `chunk` tokens at a time, with a float32 KV cache."""
+    with GGUFFile.open(tiny.path) as f:
+        config = ModelConfig.from_gguf(f, N_CTX)
+        model = backend.load(f, config, lambda fraction, text: None)
+        kv = model.new_kv(KVSpec.from_config(config, N_CTX, "f32", "f32", 96))
+        ids = list(tiny.tokens)
+        parts = [ids[i : i + chunk] for i in range(0, len(ids), chunk)]
+        logits = np.concatenate([model.forward(part, kv, len(part)) for part in parts])
+        model.close()
+        return logits
+
+
+def errors_by_chunk(backend: Backend, tiny: TinyModel, chunks: tuple[int, ...] = (96, 7, 1)) -> dict[int, float]:
+    """Largest |logit - golden| over all positions, for each chunk size."""
+    return {chunk: float(np.abs(logits_in_chunks(backend, tiny, chunk) - tiny.logits).max()) for chunk in chunks}
+
+
+def mean_kl(golden: np.ndarray, logits: np.ndarray) -> float:
+    """Mean over positions of KL(golden || logits), in nats."""
+    p, q = _log_softmax(golden), _log_softmax(logits)
+    return float((np.exp(p) * (p - q)).sum(axis=-1).mean())
+
+
+def _log_softmax(x: np.ndarray) -> np.ndarray:
+    shifted = x.astype(np.float64) - x.max(axis=-1, keepdims=True)
+    return shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True))
