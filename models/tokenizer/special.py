@@ -1,8 +1,9 @@
 """Cut a text at its special tokens (`<|im_start|>`, `<bos>`, Gemma's newline runs, ...).
 
-The rule is llama.cpp's: longer tokens (in UTF-8 bytes) first, anywhere in the text; then shorter ones in what is
-left. Scanning once from the left and taking the longest token at each place gives the same result unless a longer
-special token starts inside a shorter one; where a matched token could be so overlapped, the rule runs as it stands.
+The rule is llama.cpp's: longer tokens first, anywhere in the text (length in UTF-8 bytes; of equals the lower id), then
+shorter ones in what is left. Scanning once from the left and taking the longest token at each place gives the same
+result unless a token that comes first by the rule starts inside one found before it; where that may be, the rule runs
+as it stands.
 """
 
 from __future__ import annotations
@@ -84,24 +85,21 @@ class SpecialMatcher:
                     yield token
 
     def _may_be_overlapped(self, text: str) -> bool:
-        """Does some longer token start with a proper suffix of `text`? Runs of one character are harmless among
-        themselves: where a longer run starts inside a shorter one, it also starts with it."""
+        """Does some other token, as long or longer, start with a proper suffix of `text`? Runs of one character are
+        harmless among themselves: where a longer run starts inside a shorter one, it also starts with it."""
         known = self._overlapped.get(text)
         if known is None:
             suffixes = tuple(text[i:] for i in range(1, len(text)))
-            size = len(text.encode("utf-8", "surrogatepass"))
-            known = any(
-                other.startswith(suffixes)
-                and len(other.encode("utf-8", "surrogatepass")) > size
-                and not _same_runs(text, other)
+            size = _n_bytes(text)
+            known = self._overlapped[text] = any(
+                other.startswith(suffixes) and _n_bytes(other) >= size and other != text and not _same_runs(text, other)
                 for other in self._by_text
             )
-            self._overlapped[text] = known
         return known
 
     def _split_by_rule(self, text: str) -> list[Piece]:
         found = [
-            (-len(token.text.encode("utf-8", "surrogatepass")), token.id, start, token)
+            (-_n_bytes(token.text), token.id, start, token)
             for start, head in self._heads(text)
             for token in self._all_at(text, start, head)
         ]
@@ -153,6 +151,10 @@ class _FreeText:
 
 
 _ASCII_SPACE = " \t\n\v\f\r"
+
+
+def _n_bytes(text: str) -> int:
+    return len(text.encode("utf-8", "surrogatepass"))
 
 
 def _same_runs(a: str, b: str) -> bool:

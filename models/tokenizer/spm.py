@@ -86,6 +86,4 @@ class SPM:
 
 
 def _run_ids(vocabulary: Vocabulary, runs: Mapping[str, tuple[int, int]]) -> dict[str, int]:
-    return {
-        char * n: vocabulary.ids[char * n] for char, (least, most) in runs.items() for n in range(least, most + 1)
-    }
+    return {char * n: vocabulary.ids[char * n] for char, (least, most) in runs.items() for n in range(least, most + 1)}
