@@ -21,6 +21,7 @@ FORGET = 0.97  # weight of what was known, at each new guess
 RECOVER = 0.99  # the same, at each round in which the gate said no
 PRIOR_ROW = 0.35  # cost of a further row, in plain steps, before it was measured
 NEW_COST = 0.25  # weight of a new measurement of a round's cost
+STRAIGHTEN = 0.02  # weight of the line in the cost of a length, each round that has another
 OUTLIER = 3.0  # a round beyond this times expectation counts as this: other programs, rather than rows
 LOSS_SHARE = 0.01  # of the time spent decoding that drafting may have cost at any time
 LOSS_START = 0.75  # plain steps that it may cost beyond that, to begin with
@@ -53,7 +54,8 @@ class DraftGate:
     spent_s: float = 0.0  # time decoding
     saved_s: float = 0.0  # against plain steps, by the learned costs
     _costs: list[float] = field(default_factory=lambda: [1.0 + PRIOR_ROW * k for k in range(MAX_DRAFT + 1)])
-    _measured: list[int] = field(default_factory=lambda: [0] * (MAX_DRAFT + 1))
+    _measured: list[bool] = field(default_factory=lambda: [False] * (MAX_DRAFT + 1))
+    _row: float = PRIOR_ROW  # cost of a row, over all lengths
     _rates: list[_Rate] = field(default_factory=lambda: [_Rate(p) for _, p in PRIOR_ACCEPTANCE])
 
     def length(self, matched: int, limit: int) -> int:
@@ -92,16 +94,19 @@ class DraftGate:
         self.spent_s += self.step_s
 
     def _learn_cost(self, k: int, seconds: float) -> None:
-        """Rows that were never timed cost what the nearest timed ones say: each further row at least nothing."""
+        """Lengths that were not timed lately lean towards a straight line through what was."""
         self.step_s = min(self.step_s or seconds, seconds)  # a plain step is no slower than a round with guesses
         ratio = min(seconds / self.step_s, OUTLIER * self._costs[k])
-        weight = NEW_COST if self._measured[k] else 0.5
-        change = weight * (ratio - self._costs[k])
-        self._measured[k] += 1
-        self._costs[k] += change
+        self._row += NEW_COST * ((ratio - 1) / k - self._row)
         for other in range(1, MAX_DRAFT + 1):
-            if not self._measured[other]:
-                self._costs[other] = max(1.0, self._costs[other] + change * other / k)
+            line = 1 + self._row * other
+            if other == k:
+                self._costs[k] += NEW_COST * (ratio - self._costs[k]) if self._measured[k] else ratio - self._costs[k]
+            elif self._measured[other]:
+                self._costs[other] += STRAIGHTEN * (line - self._costs[other])
+            else:
+                self._costs[other] = line
+        self._measured[k] = True
 
     def _may_lose(self, k: int) -> bool:
         """Would the account stand even if all k guesses failed?"""

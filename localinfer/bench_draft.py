@@ -1,0 +1,89 @@
+"""What drafting gains on the fixed corpus: every prompt answered with and without it, turn by turn, same text."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from localinfer.draft_corpus import COPY_HEAVY, DraftPrompt, corpus
+from localinfer.engine.engine import Engine, open_engine
+from localinfer.engine.events import TurnDone
+from localinfer.engine.params import ChatMessage, EngineOptions, SamplingParams
+
+ANSWER_TOKENS = 96
+
+
+@dataclass(frozen=True)
+class DraftResult:
+    """One prompt. `gain`: decoding time without drafting over the time with it."""
+
+    kind: str
+    gain: float
+    generated: int
+    rounds: int
+    proposed: int
+    accepted: int
+    same: bool
+
+
+def measure_drafting(
+    path: Path, options: EngineOptions, progress: Callable[[str], None], prompts: Sequence[DraftPrompt] | None = None
+) -> dict[str, Any]:
+    """Greedy answers. Rows by kind: median and worst gain, tokens a step; `same` must be true everywhere."""
+    prompts = corpus() if prompts is None else prompts
+    results = []
+    with open_engine(path, options) as engine:
+        _answer(engine, prompts[0], "off")  # warms up
+        for i, prompt in enumerate(prompts):
+            progress(f"drafting {i + 1}/{len(prompts)}: {prompt.kind}")
+            results.append(compare(engine, prompt, first="off" if i % 2 else "auto"))
+    return summary(results)
+
+
+def compare(engine: Engine, prompt: DraftPrompt, first: str = "off") -> DraftResult:
+    order = ("off", "auto") if first == "off" else ("auto", "off")
+    done = {draft: _answer(engine, prompt, draft) for draft in order}
+    on, off = done["auto"], done["off"]
+    d = on.stats.draft
+    gain = on.stats.decode_tok_s / off.stats.decode_tok_s if off.stats.decode_tok_s else 1.0
+    return DraftResult(prompt.kind, gain, len(on.tokens), d.rounds, d.proposed, d.accepted, on.tokens == off.tokens)
+
+
+def _answer(engine: Engine, prompt: DraftPrompt, draft: str) -> TurnDone:
+    params = SamplingParams(temperature=0, max_tokens=ANSWER_TOKENS, draft=draft)
+    messages = [ChatMessage("user", prompt.text)] if engine.has_template else prompt.text
+    event = None
+    for event in engine.chat(messages, params):  # noqa: B007 (only the last event counts)
+        pass
+    assert isinstance(event, TurnDone)
+    return event
+
+
+def summary(results: Sequence[DraftResult]) -> dict[str, Any]:
+    kinds = list(dict.fromkeys(r.kind for r in results))
+    rows = [_row(kind, [r for r in results if r.kind == kind]) for kind in kinds]
+    copying = [r.gain for r in results if r.kind in COPY_HEAVY]
+    creative = [r.gain for r in results if r.kind not in COPY_HEAVY]
+    return {
+        "rows": rows,
+        "copy_heavy_gain": statistics.median(copying) if copying else None,
+        "other_gain": statistics.median(creative) if creative else None,
+        "worst_gain": min(r.gain for r in results),
+        "same_text": all(r.same for r in results),
+    }
+
+
+def _row(kind: str, results: Sequence[DraftResult]) -> dict[str, Any]:
+    generated, accepted = sum(r.generated for r in results), sum(r.accepted for r in results)
+    return {
+        "name": kind,
+        "gain": statistics.median(r.gain for r in results),
+        "worst": min(r.gain for r in results),
+        "proposed": sum(r.proposed for r in results),
+        "accepted": accepted,
+        "tokens_per_round": generated / max(1, generated - accepted),
+        "same": all(r.same for r in results),
+    }
