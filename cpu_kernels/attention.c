@@ -126,14 +126,14 @@ static void *take(uint8_t *base, int64_t *at, int64_t bytes)
 /* One thread's part of the scratch at `base` (NULL: only its size). */
 static li_thread_part thread_part(const li_kv_layer *kv, uint8_t *base)
 {
-    const int64_t rows = full_block_rows(kv), ld = acc_ld(kv), widest = max64(round_up(kv->d_k, 8), ld);
+    const int64_t rows = full_block_rows(kv), ld = acc_ld(kv);
     li_thread_part t;
     int64_t at = 0;
     t.q = take(base, &at, (rows + 1) * kv->d_k * 4);
     t.q16 = take(base, &at, rows * kv->d_k * 2);
     t.q_sums = take(base, &at, rows * divide_up(kv->d_k, LI_KV_BLOCK) * 4);
     t.s = take(base, &at, rows * LI_SCORE_LD * 4);
-    t.tile = take(base, &at, LI_PAGE_TOKENS * (widest + divide_up(widest, LI_KV_BLOCK)) * 4);
+    t.tile = take(base, &at, li_tile_floats(max64(kv->d_k, kv->d_v)) * 4);
     t.chunk_acc = take(base, &at, rows * ld * 4);
     t.span_acc = take(base, &at, rows * ld * 4);
     t.total_acc = take(base, &at, rows * ld * 4);

@@ -22,7 +22,7 @@
  *   V f32, f16  [16][Dv]
  *   V q8_0      int8  [16][Dv], then f16 scales [Dv/32][16]
  *   V q4_0      uint8 [16][Dv/2], then f16 scales [Dv/32][16]. Byte 16b+i of a row holds dimension 32b+i in its low
- *               nibble and 32b+16+i in its high nibble; stored value + 8
+ *               nibble and 32b+16+i in its high nibble, in two's complement
  *
  * Rotation. With k_rotate = n (a power of two that divides Dk) every n values of a key are multiplied by the n x n
  * Hadamard matrix / sqrt(n) before they are stored, and the query likewise: products stay, outliers spread over the

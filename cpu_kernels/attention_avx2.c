@@ -9,9 +9,11 @@
 #if defined(__clang__)
 #pragma clang attribute push(__attribute__((target("avx2,fma,f16c"))), apply_to = function)
 #define UNROLL _Pragma("clang loop unroll(full)")
+#define NO_UNROLL _Pragma("clang loop unroll(disable)")
 #else
 #pragma GCC target("avx2,fma,f16c")
 #define UNROLL _Pragma("GCC unroll 8")
+#define NO_UNROLL _Pragma("GCC unroll 1")
 #endif
 
 #include "kv_half.h"
@@ -21,7 +23,7 @@
 #define FIXED_ROWS 1
 
 typedef __m256 vf;
-typedef __m256i vi;
+typedef int32_t vi __attribute__((vector_size(32))); /* not __m256i: gcc keeps sums of this type in place */
 
 INLINE vf vf_load(const float *p) { return _mm256_loadu_ps(p); }
 INLINE void vf_store(float *p, vf v) { _mm256_storeu_ps(p, v); }
@@ -42,8 +44,8 @@ INLINE vf vf_keep(vf x, int lo, int hi, float other)
 {
     if (lo <= 0 && hi >= 8)
         return x;
-    vi lane = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
-    vi keep = _mm256_and_si256(_mm256_cmpgt_epi32(lane, _mm256_set1_epi32(lo - 1)),
+    __m256i lane = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
+    __m256i keep = _mm256_and_si256(_mm256_cmpgt_epi32(lane, _mm256_set1_epi32(lo - 1)),
                                _mm256_cmpgt_epi32(_mm256_set1_epi32(hi), lane));
     return _mm256_blendv_ps(_mm256_set1_ps(other), x, _mm256_castsi256_ps(keep));
 }
@@ -52,38 +54,34 @@ INLINE void vf_to_half(vf v, uint16_t *out)
 {
     _mm_storeu_si128((__m128i *)(void *)out, _mm256_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT));
 }
-INLINE vi bytes_to_int32(const uint8_t *p)
+INLINE vf vf_int8(const uint8_t *p)
 {
-    return _mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)p));
+    return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)p)));
 }
-INLINE vf vf_int8(const uint8_t *p) { return _mm256_cvtepi32_ps(bytes_to_int32(p)); }
 INLINE vf vf_nibbles(const uint8_t *p, int high)
 {
-    vi v = _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)p));
-    v = high ? _mm256_srli_epi32(v, 4) : _mm256_and_si256(v, _mm256_set1_epi32(15));
-    return _mm256_cvtepi32_ps(_mm256_sub_epi32(v, _mm256_set1_epi32(8)));
+    __m256i v = _mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)p));
+    return _mm256_cvtepi32_ps(_mm256_srai_epi32(high ? v : _mm256_slli_epi32(v, 28), high ? 4 : 28));
 }
-INLINE vf vf_from_vi(vi a) { return _mm256_cvtepi32_ps(a); }
-INLINE vi vi_load(const uint8_t *p) { return _mm256_loadu_si256((const __m256i *)(const void *)p); }
-INLINE void vi_store(uint8_t *p, vi v) { _mm256_storeu_si256((__m256i *)(void *)p, v); }
-INLINE vi vi_set1(int32_t x) { return _mm256_set1_epi32(x); }
-INLINE vi vi_add(vi a, vi b) { return _mm256_add_epi32(a, b); }
-INLINE vi vi_madd(vi a, vi b) { return _mm256_madd_epi16(a, b); }
+INLINE vf vf_from_vi(vi a) { return _mm256_cvtepi32_ps((__m256i)a); }
+INLINE vi vi_load(const uint8_t *p) { return (vi)_mm256_loadu_si256((const __m256i *)(const void *)p); }
+INLINE void vi_store(uint8_t *p, vi v) { _mm256_storeu_si256((__m256i *)(void *)p, (__m256i)v); }
+INLINE vi vi_set1(int32_t x) { return (vi)_mm256_set1_epi32(x); }
+INLINE vi vi_add(vi a, vi b) { return a + b; }
+INLINE vi vi_madd(vi a, vi b) { return (vi)_mm256_madd_epi16((__m256i)a, (__m256i)b); }
 INLINE vi vi_pair(const int16_t *p)
 {
     int32_t pair;
     memcpy(&pair, p, 4);
-    return _mm256_set1_epi32(pair);
+    return vi_set1(pair);
 }
 INLINE vi vi_widen(const uint8_t *p)
 {
-    return _mm256_cvtepi8_epi16(_mm_loadu_si128((const __m128i *)(const void *)p));
+    return (vi)_mm256_cvtepi8_epi16(_mm_loadu_si128((const __m128i *)(const void *)p));
 }
-INLINE vi vi_nibble(vi words, int t)
-{
-    return _mm256_and_si256(_mm256_srli_epi32(words, 4 * t), _mm256_set1_epi32(0x000f000f));
-}
-INLINE vi vi_sub16(vi a, int32_t x) { return _mm256_sub_epi16(a, _mm256_set1_epi16((int16_t)x)); }
+INLINE vi vi_nibble(vi words) { return words & 0x000f000f; }
+INLINE vi vi_next_nibble(vi words) { return (vi)_mm256_srli_epi32((__m256i)words, 4); }
+INLINE vi vi_sub16(vi a, int32_t x) { return (vi)_mm256_sub_epi16((__m256i)a, _mm256_set1_epi16((int16_t)x)); }
 
 #define LI_ATTENTION_TABLE li_attention_avx2
 #include "attention_kernels.inc"

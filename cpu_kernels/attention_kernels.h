@@ -15,6 +15,8 @@
 #define LI_CHUNK_PAGES 16
 #define LI_SCORE_LD 272 /* floats between score rows: not a power of two, or rows would share cache sets */
 
+#define LI_TILE_FLOATS 8192
+
 /* What softmax needs to know of a row besides its scores. */
 typedef struct {
     float scale; /* multiplies the raw dot product; includes the step of a rounded query */
@@ -42,8 +44,15 @@ typedef struct {
     float *s;              /* (rows, LI_SCORE_LD) out: raw dots, then exp(score - max) */
     li_softmax *softmax;   /* (rows) out */
     float *acc;            /* (rows, acc_ld) out: sums of weights times values */
-    float *tile;           /* room for one page of one head in float32, twice */
+    float *tile;           /* li_tile_floats(the larger head size) */
 } li_chunk;
+
+/* Room for decoded keys or values: pages of a head as floats, and four pages' scales. */
+static inline int64_t li_tile_floats(int64_t d)
+{
+    const int64_t page = 16 * ((d + 7) / 8 * 8);
+    return (page > LI_TILE_FLOATS ? page : LI_TILE_FLOATS) + 64 * ((d + 31) / 32);
+}
 
 typedef struct {
     void (*scores)(const li_chunk *chunk);  /* s = q . k where a row sees the page */

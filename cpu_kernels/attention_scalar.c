@@ -6,6 +6,7 @@
 
 #define INLINE static inline
 #define UNROLL
+#define NO_UNROLL
 #define FIXED_ROWS 0
 
 typedef struct {
@@ -88,7 +89,7 @@ INLINE vf vf_int8(const uint8_t *p)
 INLINE vf vf_nibbles(const uint8_t *p, int high)
 {
     vf v;
-    LANES(v.f[l] = (float)((high ? p[l] >> 4 : p[l] & 15) - 8));
+    LANES(v.f[l] = (float)(((high ? p[l] >> 4 : p[l] & 15) ^ 8) - 8));
     return v;
 }
 INLINE vf vf_from_vi(vi a)
@@ -130,9 +131,14 @@ INLINE vi vi_widen(const uint8_t *p)
     LANES(v.i[l] = pair16((int8_t)p[2 * l], (int8_t)p[2 * l + 1]));
     return v;
 }
-INLINE vi vi_nibble(vi words, int t)
+INLINE vi vi_nibble(vi words)
 {
-    LANES(words.i[l] = (int32_t)((uint32_t)words.i[l] >> 4 * t & 0x000f000fu));
+    LANES(words.i[l] &= 0x000f000f);
+    return words;
+}
+INLINE vi vi_next_nibble(vi words)
+{
+    LANES(words.i[l] = (int32_t)((uint32_t)words.i[l] >> 4));
     return words;
 }
 INLINE vi vi_sub16(vi a, int32_t x)

@@ -47,7 +47,8 @@ static float value_at(int type, const uint8_t *block, int64_t d, int64_t i, int6
     if (type == LI_KV_Q8_0)
         return scale * (float)(int8_t)block[j * d + i];
     const uint8_t byte = block[j * (d / 2) + i / 32 * 16 + i % 16];
-    return scale * (float)((i % 32 < 16 ? byte & 15 : byte >> 4) - 8);
+    const int nibble = i % 32 < 16 ? byte & 15 : byte >> 4;
+    return scale * (float)(nibble < 8 ? nibble : nibble - 16);
 }
 
 void li_kv_read(const li_kv_layer *kv, int64_t first, int32_t n, float *k, float *v)
