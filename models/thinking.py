@@ -164,11 +164,13 @@ class ThinkingSplitter:
 
     def _length_to_hold(self) -> int:
         """How many characters at the end may belong to a marker, or be white space before one."""
+        active = self._active()
+        if not active:
+            return 0
         held = self._held
-        for n in range(min(len(held), max(map(len, self._active()))), 0, -1):
-            tail = held[len(held) - n :]
-            if any(m.startswith(tail) for m in self._active()):
-                return n + len(held[: len(held) - n]) - len(held[: len(held) - n].rstrip())
+        for n in range(min(len(held), max(map(len, active))), 0, -1):
+            if any(m.startswith(held[-n:]) for m in active):
+                return n + len(held[:-n]) - len(held[:-n].rstrip())
         return len(held) - len(held.rstrip())
 
     def _emit(self, pieces: list[tuple[Kind, str]], text: str) -> None:
