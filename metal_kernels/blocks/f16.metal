@@ -1,0 +1,14 @@
+// float16: "blocks" of 4 values, 8 bytes aligned to 4.
+struct Block {
+  enum { VALUES = 4, BYTES = 8, PARTS = 1, RUNS = 1, RUN = 4, STRIDE = 4, OFFSETS = 0 };
+  uint32_t raw[2];
+  static LI_FN int first(int part) { return part * VALUES; }
+  LI_FN void load(LI_IN(uint8_t) p, int part) { raw[0] = load_u32(p); raw[1] = load_u32(p + 4); }
+  LI_FN float value(int part, int run, int j) { return f16_bits((raw[j >> 1] >> (16 * (j & 1))) & 0xffff); }
+  LI_FN float scale(int part, int run) { return 1.0f; }
+  LI_FN float offset(int part, int run) { return 0.0f; }
+  // N neighbouring values of a row from place d, a multiple of N.
+  template <int N> static LI_FN void values(LI_IN(uint8_t) row, int d, LI_THREAD float* to) {
+    LI_UNROLL for (int j = 0; j < N; j++) to[j] = f16_bits(load_u16(row + 2 * (d + j)));
+  }
+};

@@ -1,0 +1,16 @@
+// float32: "blocks" of 4 values, 16 bytes aligned to 4.
+struct Block {
+  enum { VALUES = 4, BYTES = 16, PARTS = 1, RUNS = 1, RUN = 4, STRIDE = 4, OFFSETS = 0 };
+  uint32_t raw[4];
+  static LI_FN int first(int part) { return part * VALUES; }
+  LI_FN void load(LI_IN(uint8_t) p, int part) {
+    LI_UNROLL for (int j = 0; j < 4; j++) raw[j] = load_u32(p + 4 * j);
+  }
+  LI_FN float value(int part, int run, int j) { return f32_bits(raw[j]); }
+  LI_FN float scale(int part, int run) { return 1.0f; }
+  LI_FN float offset(int part, int run) { return 0.0f; }
+  // N neighbouring values of a row from place d, a multiple of N.
+  template <int N> static LI_FN void values(LI_IN(uint8_t) row, int d, LI_THREAD float* to) {
+    LI_UNROLL for (int j = 0; j < N; j++) to[j] = f32_bits(load_u32(row + 4 * (d + j)));
+  }
+};

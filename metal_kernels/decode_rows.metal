@@ -1,0 +1,15 @@
+// y (n_rows, n_in) of type T: rows of W decoded. Template: T, GATHER. Row i is ids[i], or first + i without GATHER.
+// sizes = [n_in, first]. Grid: a thread for each unit of a row in x, rows in y.
+const int unit = thread_position_in_grid.x, i = thread_position_in_grid.y;
+const int n_in = sizes[0];
+if (unit < n_in / Block::VALUES * Block::PARTS) {
+  const int64_t row = GATHER ? int64_t(ids[i]) : int64_t(sizes[1]) + i;
+  const int block = unit / Block::PARTS, part = unit % Block::PARTS;
+  Block b;
+  b.load(LI_BYTES(w) + (row * (n_in / Block::VALUES) + block) * Block::BYTES, part);
+  const int64_t at = int64_t(i) * n_in + block * Block::VALUES + Block::first(part);
+  LI_UNROLL for (int run = 0; run < Block::RUNS; run++) {
+    LI_UNROLL for (int j = 0; j < Block::RUN; j++)
+      y[at + Block::STRIDE * run + j] = T(b.scale(part, run) * b.value(part, run, j) + b.offset(part, run));
+  }
+}
