@@ -32,6 +32,7 @@ from localinfer.formats.gguf import GGUFFile
 from localinfer.kv.spec import KVSpec, parse_kv_types
 from localinfer.models.config import ModelConfig
 from localinfer.models.tokenizer import Tokenizer
+from localinfer.planner.ledger import Used
 
 if TYPE_CHECKING:
     from localinfer.models.chat_template import ChatTemplate
@@ -223,7 +224,8 @@ class Engine:
         yield from generation.run()
         assert generation.reason is not None
         if self._memory:
-            self._memory.write(self.conversation.kv.n_bytes, self._model.scratch_bytes, self.conversation.length)
+            used = Used(self.conversation.length, self._sizer.largest, generation.draft.proposed)
+            self._memory.write(self.conversation.kv.n_bytes, self._model.scratch_bytes, used)
         stats = self._stats(generation)
         yield TurnDone(turn_id, generation.reason, answer.text, tuple(generation.tokens), stats)
 

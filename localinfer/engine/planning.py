@@ -16,7 +16,7 @@ from localinfer.errors import DoesNotFit
 from localinfer.kv.spec import parse_kv_types
 from localinfer.planner.facts import ModelFacts
 from localinfer.planner.ladder import repairs
-from localinfer.planner.ledger import Measured, learned_runtime_bytes, record
+from localinfer.planner.ledger import Measured, Used, learned_runtime_bytes, record
 from localinfer.planner.plan import Ask, Plan, make_plan
 from localinfer.units import format_bytes_both
 
@@ -100,7 +100,7 @@ class MemoryRecord:
         self._anonymous = max(self._anonymous, now.anonymous)
         self._file = max(self._file, now.file)
 
-    def write(self, kv_bytes: int, scratch_bytes: int, context_used: int) -> None:
+    def write(self, kv_bytes: int, scratch_bytes: int, used: Used) -> None:
         """Predicted against measured, once. The ledger only informs: a full disk does not fail the turn."""
         self.sample()
         if self._written:
@@ -114,4 +114,4 @@ class MemoryRecord:
             file_peak=self._file,
         )
         with suppress(OSError):
-            record(self._plan, measured, machine_name(), datetime.now().isoformat(timespec="seconds"), context_used)
+            record(self._plan, measured, machine_name(), datetime.now().isoformat(timespec="seconds"), used)

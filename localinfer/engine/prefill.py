@@ -26,12 +26,14 @@ class ChunkSizer:
     def __init__(self, limit: int) -> None:
         self._sizes = [n for n in CHUNK_SIZES if n < limit] + [limit]
         self._size = self._sizes[0]
+        self.largest = 0  # that went through so far
 
     def next(self, left: int) -> int:
         return min(self._size, left)
 
     def measured(self, n: int, seconds: float) -> None:
         """n tokens took so long. At most one step up at a time: a first chunk also pays for warming up."""
+        self.largest = max(self.largest, n)
         if n < self._size and seconds < CHUNK_TARGET_S:
             return  # the short rest of a prompt says nothing about longer chunks
         fitting = [size for size in self._sizes if size * seconds <= n * CHUNK_TARGET_S]

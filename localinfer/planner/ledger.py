@@ -38,6 +38,15 @@ class Measured:
 
 
 @dataclass(frozen=True)
+class Used:
+    """How much of what a plan provides for was in use when it was measured: memory is taken when it is touched."""
+
+    context: int  # tokens in the cache
+    chunk: int  # the longest prefill step; 0: not known, the plan's own
+    drafts: int  # tokens guessed so far; 0: no more than one row of logits at a time
+
+
+@dataclass(frozen=True)
 class Entry:
     """One load: predicted bytes by part, and measured ones."""
 
@@ -48,18 +57,16 @@ class Entry:
     quant: str
     ctx: int
     kv_types: str
-    context_used: int  # tokens in the cache when it was measured: pages that were never written take no memory
-    predicted: Mapping[
-        str, int
-    ]  # the plan's parts, `total`, `anonymous` (all but mapped weights), `baseline`, `kv_unused`
+    used: Used
+    predicted: Mapping[str, int]  # the plan's parts, `total`, `anonymous` (all but weights), `baseline`, `unused`
     measured: Measured
 
     @property
     def predicted_peak(self) -> int:
-        """Of what the process allocates itself (on a GPU: of all), at the context that was used."""
+        """Of what the process allocates itself, as far as it was used; on a GPU of all."""
         if self.measured.anonymous_peak is None:
             return self.predicted["total"]
-        return self.predicted["anonymous"] - self.predicted["kv_unused"]
+        return self.predicted["anonymous"] - self.predicted["unused"]
 
     @property
     def measured_peak(self) -> int | None:
@@ -79,11 +86,8 @@ class Entry:
         return abs(self.error_bytes) <= max(TOLERANCE_BYTES, TOLERANCE * self.measured_peak)
 
 
-def record(
-    plan: Plan, measured: Measured, machine: str, when: str, context_used: int, path: Path | None = None
-) -> Entry:
+def record(plan: Plan, measured: Measured, machine: str, when: str, used: Used, path: Path | None = None) -> Entry:
     """Append what became of a plan. `when` is an ISO date and time. OSError where the file cannot be written."""
-    unused = plan.parts["kv"] - kv_bytes_used(plan, context_used)
     entry = Entry(
         when=when,
         machine=machine,
@@ -92,13 +96,13 @@ def record(
         quant=plan.model.quant,
         ctx=plan.ask.ctx,
         kv_types=plan.ask.kv_name,
-        context_used=context_used,
+        used=used,
         predicted={
             **plan.parts,
             "total": plan.total,
             "anonymous": plan.anonymous_bytes,
             "baseline": plan.baseline_bytes,
-            "kv_unused": unused,
+            "unused": unused_bytes(plan, used),
         },
         measured=measured,
     )
@@ -129,6 +133,18 @@ def learned_runtime_bytes(machine: str, platform: str, path: Path | None = None)
     newest = sorted(beyond[-LEARN_FROM:])
     most = MOST_LEARNED * RULES[platform].runtime_bytes
     return min(most, max(0, newest[len(newest) // 2])) if newest else None
+
+
+def unused_bytes(plan: Plan, used: Used) -> int:
+    """Bytes of the plan that were never touched: cache pages, activations of shorter chunks, logits of no drafts."""
+    if plan.model.config is None:
+        return 0
+    unused = plan.parts["kv"] - kv_bytes_used(plan, used.context)
+    unused += plan.parts["draft"] * (plan.ask.ctx - min(plan.ask.ctx, used.context)) // plan.ask.ctx
+    if 0 < used.chunk < plan.ask.chunk and plan.scratch:
+        by_chunk = plan.scratch.activations + plan.scratch.prepared + plan.scratch.experts
+        unused += by_chunk * (plan.ask.chunk - used.chunk) // plan.ask.chunk
+    return unused if used.drafts else unused + plan.ask.draft * plan.model.config.n_vocab * 4
 
 
 def kv_bytes_used(plan: Plan, n_tokens: int) -> int:
@@ -164,8 +180,8 @@ def _keep_newest_half(path: Path) -> None:
 def _parse(line: str) -> Entry | None:
     try:
         fields: dict[str, Any] = json.loads(line)
-        entry = Entry(**{**fields, "measured": Measured(**fields["measured"])})
-        sound = all(isinstance(entry.predicted[key], int) for key in ("baseline", "total", "anonymous", "kv_unused"))
+        entry = Entry(**{**fields, "measured": Measured(**fields["measured"]), "used": Used(**fields["used"])})
+        sound = all(isinstance(entry.predicted[key], int) for key in ("baseline", "total", "anonymous", "unused"))
         return entry if sound and all(v is None or isinstance(v, int) for v in fields["measured"].values()) else None
     except (ValueError, TypeError, KeyError, AttributeError):
         return None
