@@ -31,6 +31,7 @@ from localinfer.errors import UnsupportedModel
 from localinfer.formats.gguf import GGUFFile
 from localinfer.kv.spec import KVSpec, parse_kv_types
 from localinfer.models.config import ModelConfig
+from localinfer.models.decoder import check_tensors
 from localinfer.models.tokenizer import Tokenizer
 from localinfer.planner.ledger import Used
 
@@ -54,6 +55,7 @@ def open_engine(
         config = plan.model.config
         if config is None:
             raise UnsupportedModel(plan.unknown)
+        check_tensors(config, file.tensors)
         if not options.force:
             check_fits(plan)
         backend = open_backend(options.backend, options.threads)
