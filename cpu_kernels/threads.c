@@ -1,15 +1,28 @@
 #include "threads.h"
 
 #include <pthread.h>
+#include <sched.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 #include <time.h>
 
 /* How long to spin before sleeping. Within a job the others are at most one item away (tens of microseconds when
  * decoding); between jobs the caller samples a token. Longer spins would burn the time that a second program's slice
  * takes anyway, shorter ones pay the wake-up (about 50 us in a virtual machine) too often. */
 enum { PHASE_SPIN_NS = 60 * 1000, IDLE_SPIN_NS = 500 * 1000 };
+
+/* Where another program wants our core, the system takes it from us every few milliseconds, most likely in the middle of
+ * an item that all other threads then wait for. So a thread that notices gives its core up by itself before that, between
+ * items, where nobody waits for it. */
+enum { SLICE_NS = 1000 * 1000, CONTENDED_NS = 50 * 1000 * 1000 };
+
+typedef struct {
+    int64_t slice_end;       /* when to look next */
+    int64_t contended_until; /* 0: nobody wants this core */
+    long switches;           /* how often the system took it so far */
+} presence;
 
 /* `ticket` is (job number << 32 | next item). Taking an item is a compare-and-swap that fails when the job number moved
  * on, so a thread that comes back late cannot touch a newer job. */
@@ -20,8 +33,9 @@ typedef struct {
 } slot;
 
 typedef struct {
-    li_pool *pool;
+    _Alignas(64) li_pool *pool;
     int32_t thread;
+    presence presence;
 } worker_arg;
 
 struct li_pool {
@@ -109,14 +123,50 @@ static void wait_phase(li_pool *pool, slot *s, uint32_t job) {
     }
 }
 
+static long involuntary_switches(void) {
+#if defined(RUSAGE_THREAD)
+    struct rusage usage;
+    return getrusage(RUSAGE_THREAD, &usage) == 0 ? usage.ru_nivcsw : 0;
+#else
+    return 0;
+#endif
+}
+
+/* Is it time to give the core up? */
+static bool should_give_way(presence *p) {
+    const int64_t now = now_ns();
+    if (now < p->slice_end) return false;
+    p->slice_end = now + SLICE_NS;
+    const long switches = involuntary_switches();
+    if (switches != p->switches) {
+        p->switches = switches;
+        p->contended_until = now + CONTENDED_NS;
+    }
+    return now < p->contended_until;
+}
+
+static void give_way(presence *p) {
+    sched_yield();
+    p->slice_end = now_ns() + SLICE_NS;
+}
+
 static void work(li_pool *pool, uint32_t job, int32_t thread) {
+    presence *here = &pool->args[thread].presence;
     int32_t n_phases = atomic_load_explicit(&pool->n_phases, memory_order_acquire);
     for (int32_t phase = 0; phase < n_phases; phase++) {
         slot *s = &pool->slots[phase];
         uint32_t n = 0;
-        for (int64_t item; (item = take_item(s, job)) >= 0; n++) {
+        for (;;) {
+            if (should_give_way(here)) {
+                if (n) finish_items(pool, s, n); /* first, or the others wait for what is long done */
+                n = 0;
+                give_way(here);
+            }
+            const int64_t item = take_item(s, job);
+            if (item < 0) break;
             void *context = atomic_load_explicit(&pool->context, memory_order_relaxed);
             atomic_load_explicit(&pool->run_item, memory_order_relaxed)(context, phase, item, thread);
+            n++;
         }
         if (n) finish_items(pool, s, n);
         wait_phase(pool, s, job);
@@ -204,13 +254,14 @@ li_pool *li_pool_create(int32_t n_threads) {
     pthread_cond_init(&pool->job_ready, NULL);
     pool->slots = calloc(LI_MAX_PHASES, sizeof(slot));
     pool->handles = calloc((size_t)n_threads, sizeof(pthread_t));
-    pool->args = calloc((size_t)n_threads, sizeof(worker_arg));
+    pool->args = aligned_alloc(64, (size_t)n_threads * sizeof(worker_arg));
     if (!pool->slots || !pool->handles || !pool->args) {
         li_pool_destroy(pool);
         return NULL;
     }
+    pool->args[0] = (worker_arg){.pool = pool};
     for (int32_t i = 1; i < n_threads; i++) {
-        pool->args[i] = (worker_arg){pool, i};
+        pool->args[i] = (worker_arg){.pool = pool, .thread = i};
         if (pthread_create(&pool->handles[i], NULL, worker_main, &pool->args[i])) break;
         pool->n_threads = i + 1;
     }
