@@ -39,7 +39,8 @@ _TEXT_METHODS = frozenset({
 })  # fmt: skip
 # append, extend and pop: every rendering has its own copy of the conversation, so nobody else sees the change.
 _CONTAINER_METHODS = frozenset({
-    "append", "copy", "count", "extend", "get", "index", "insert", "items", "keys", "pop", "setdefault", "update", "values",
+    "append", "copy", "count", "extend", "get", "index", "insert", "items", "keys", "pop", "setdefault", "update",
+    "values",
 })  # fmt: skip
 _OPERATORS = frozenset({"+", "-", "*", "/", "//", "%", "**"})
 # A width or precision of five digits or more, or one taken from an argument.
@@ -329,13 +330,22 @@ class _Rewriter:
 
 
 def _call(name: str, args: Iterable[nodes.Node], at: nodes.Node) -> nodes.Call:
+    """`environment.<name>(*args)`, in the place of `at`."""
     function = nodes.EnvironmentAttribute(name, lineno=at.lineno)
     call = nodes.Call(function, list(args), [], None, None, lineno=at.lineno)
-    return call.set_environment(at.environment)  # type: ignore[return-value]
+    _adopt(call, at)
+    return call
 
 
 def _statement(name: str, args: Iterable[nodes.Node], at: nodes.Node) -> nodes.ExprStmt:
-    return nodes.ExprStmt(_call(name, args, at), lineno=at.lineno).set_environment(at.environment)  # type: ignore[return-value]
+    statement = nodes.ExprStmt(_call(name, args, at), lineno=at.lineno)
+    _adopt(statement, at)
+    return statement
+
+
+def _adopt(node: nodes.Node, at: nodes.Node) -> None:
+    assert at.environment is not None, "parsed nodes know their environment"
+    node.set_environment(at.environment)
 
 
 def _raise_exception(message: object) -> None:
