@@ -305,6 +305,11 @@ def _names_card(device: str, slug: str) -> bool:
     return slug == stem or (slug.startswith(f"{stem}-") and not slug.startswith((f"{stem}-ti", f"{stem}-super")))
 
 
+def usable_cores() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 # -- this process ------------------------------------------------------------------------------------------------------
 
 

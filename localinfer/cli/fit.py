@@ -11,26 +11,26 @@ import json
 import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from localinfer.device import THIS, machine_name, measured_speed, this_budget
+from localinfer.device import THIS, machine_name, measured_speed, this_budget, usable_cores
 from localinfer.engine.ngram_index import BYTES_PER_TOKEN
 from localinfer.engine.params import BACKENDS, DEFAULT_CTX, MAX_DRAFT, parse_draft
-from localinfer.engine.planning import usable_cores
 from localinfer.errors import DoesNotFit, UnsupportedModel, UsageError
 from localinfer.formats.gguf import GGUFFile
 from localinfer.kv.spec import parse_kv_types
 from localinfer.planner.budget import MemoryBudget
-from localinfer.planner.capacity import RequestShape
 from localinfer.planner.devices import DEVICES, find_device
 from localinfer.planner.facts import ModelFacts
-from localinfer.planner.kv_cost import reserve_tokens
 from localinfer.planner.ladder import Repair, repairs
 from localinfer.planner.ledger import learned_runtime_bytes
 from localinfer.planner.plan import Ask, Plan, make_plan
 from localinfer.planner.report import layers_json, plan_json, plan_notes, scenario_json
-from localinfer.planner.scenario import Outcome, compare, kv_budget_of
 from localinfer.planner.speed import Speed, speed_of
 from localinfer.units import parse_bytes, parse_tokens
+
+if TYPE_CHECKING:
+    from localinfer.planner.scenario import Outcome
 
 HELP = "will a model fit, what binds, what to change, how fast at best"
 
@@ -125,7 +125,7 @@ def answer_for(args: argparse.Namespace) -> Answer:
     runtime = learned_runtime_bytes(machine_name(), budget.platform) if here else None
     plan = make_plan(model, budget, ask, runtime)
     deadline = _seconds(args.deadline)
-    kv_budget = parse_bytes(args.kv_budget, "kv-budget") if args.kv_budget is not None else kv_budget_of(plan)
+    kv_budget = parse_bytes(args.kv_budget, "kv-budget") if args.kv_budget is not None else plan.kv_room
     outcomes = _outcomes(plan, kv_budget, deadline)
     speed = speed_of(plan, measured_speed(budget.platform) if here else None)
     return Answer(plan, speed, repairs(plan), plan_notes(plan), outcomes, kv_budget, deadline)
@@ -173,7 +173,7 @@ def _ask(args: argparse.Namespace, model: ModelFacts) -> Ask:
         if prompt and ctx < prompt + max(output, 1) - 1:
             raise UsageError(f"ctx: expected room for {prompt} prompt and {output} output tokens, found {ctx}")
     else:
-        ctx = reserve_tokens(prompt, max(output, 1)) if prompt else min(DEFAULT_CTX, longest or DEFAULT_CTX)
+        ctx = _request_tokens(prompt, output) if prompt else min(DEFAULT_CTX, longest or DEFAULT_CTX)
     draft = {"auto": MAX_DRAFT, "off": 0}.get(str(parse_draft(args.draft)), args.draft)
     return Ask(
         ctx=ctx, kv_k=k, kv_v=v, chunk=min(Ask.chunk, ctx),
@@ -182,6 +182,13 @@ def _ask(args: argparse.Namespace, model: ModelFacts) -> Ask:
         prompt=prompt, output=output, requests=requests, shared_prefix=shared,
         weight_budget=parse_bytes(args.weight_budget, "weight-budget") if args.weight_budget is not None else None,
     )  # fmt: skip
+
+
+def _request_tokens(prompt: int, output: int) -> int:
+    """Context of one request, in whole pages."""
+    from localinfer.planner.kv_cost import reserve_tokens
+
+    return reserve_tokens(prompt, max(output, 1))
 
 
 def _count(text: str | None, name: str, default: int) -> int:
@@ -205,6 +212,9 @@ def _outcomes(plan: Plan, kv_budget: int, deadline_s: float | None) -> list[Outc
     ask = plan.ask
     if plan.unknown or not ask.prompt or not ask.output:
         return []
+    from localinfer.planner.capacity import RequestShape
+    from localinfer.planner.scenario import compare
+
     shape = RequestShape(ask.prompt, ask.output, ask.shared_prefix)
     return compare(plan, shape, ask.requests, kv_budget, deadline_s)
 

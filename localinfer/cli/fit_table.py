@@ -13,7 +13,6 @@ from localinfer.kv.spec import PAGE_TOKENS
 from localinfer.planner.context_limit import group_layers
 from localinfer.planner.plan import PARTS, Plan
 from localinfer.planner.report import layers_json, weights_and_kv_alone
-from localinfer.planner.scenario import best
 from localinfer.units import GB, GIB, format_bytes, format_bytes_both
 
 if TYPE_CHECKING:
@@ -52,8 +51,7 @@ def print_answer(answer: Answer, layers: bool) -> None:
         console.print(_layers(plan))
         for line in _rings(plan):
             console.print(line)
-    for outcome in answer.outcomes:
-        console.print(_outcome(outcome, outcome is best(answer.outcomes), answer.kv_budget))
+    _print_scenario(answer, console)
     if answer.repairs:
         console.print("what would help, cheapest first:")
     for repair in answer.repairs:
@@ -62,6 +60,16 @@ def print_answer(answer: Answer, layers: bool) -> None:
     console.print(_speed(answer.speed))
     for note in answer.notes:
         print(f"note: {note}", file=sys.stderr)
+
+
+def _print_scenario(answer: Answer, console: Console) -> None:
+    if not answer.outcomes:
+        return
+    from localinfer.planner.scenario import best
+
+    chosen = best(answer.outcomes)
+    for outcome in answer.outcomes:
+        console.print(_outcome(outcome, outcome is chosen, answer.kv_budget))
 
 
 def _title(plan: Plan) -> Text:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from localinfer.device import machine_name, process_memory, this_budget
+from localinfer.device import machine_name, process_memory, this_budget, usable_cores
 from localinfer.engine.ngram_index import BYTES_PER_TOKEN
 from localinfer.engine.params import DEFAULT_CTX, MAX_DRAFT, EngineOptions
 from localinfer.errors import DoesNotFit
@@ -79,11 +78,6 @@ def portable(plan: Plan) -> Plan:
     """The plan without the tensor table, which looks into the open file: small enough to cross the engine's pipe."""
     none: Mapping[str, object] = {}
     return replace(plan, model=replace(plan.model, tensors=none))
-
-
-def usable_cores() -> int:
-    """Cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 class MemoryRecord:

@@ -25,7 +25,7 @@ _HOMES = {
         "Speed", "distinct_experts", "kv_read_bytes", "prefill_bound_s", "prefill_flops", "speed_of", "step_bound_s",
         "weight_read_bytes",
     ),
-    "scenario": ("Judgement", "Outcome", "best", "compare", "judge", "kv_budget_of", "outcome", "scenario_s"),
+    "scenario": ("Judgement", "Outcome", "best", "compare", "judge", "outcome", "scenario_s"),
     "report": ("layers_json", "plan_json", "plan_notes", "scenario_json", "weights_and_kv_alone"),
     "kv_cost": (
         "BranchPages", "Pages", "PrefixSharing", "TableSharing", "branch_pages", "contiguous_waste", "kv_bytes",
@@ -33,13 +33,13 @@ _HOMES = {
         "rounded_tokens", "table_sharing",
     ),
     "capacity": (
-        "RequestShape", "kv_pool_bytes", "max_context", "max_requests", "max_sequences", "prefill_chunks",
+        "RequestShape", "kv_pool_bytes", "max_context", "max_requests", "max_sequences",
         "requests_kv_bytes",
     ),
     "roofline": (
-        "StepLine", "amdahl", "attention_pairs", "balance_tokens", "bandwidth_utilisation", "batch_step_s",
-        "compute_floor_s", "compute_step_s", "kv_equals_weights_batch", "memory_floor_s", "mixed_step_s",
-        "read_per_output_token", "request_s", "step_bytes", "window_pairs",
+        "amdahl", "attention_pairs", "balance_tokens", "bandwidth_utilisation", "batch_step_s",
+        "compute_floor_s", "compute_step_s", "kv_equals_weights_batch", "memory_floor_s", "mixed_step_s", "paged_tok_s",
+        "prefill_chunks", "read_per_output_token", "request_s", "step_bytes", "window_pairs",
     ),
     "drafting": (
         "DraftChoice", "after_rejection", "best_draft", "break_even_accept", "break_even_lookup", "expected_tokens",
@@ -47,10 +47,10 @@ _HOMES = {
     ),
     "offload": (
         "OffloadCost", "PrefixValue", "RestoreChoice", "decompressor_must_beat", "kv_pays_from", "kv_saving_s",
-        "offload_cost", "offload_saving", "paged_tok_s", "prefix_value", "restore_or_prefill", "transfer_s",
+        "offload_cost", "offload_saving", "prefix_value", "restore_or_prefill", "transfer_s",
     ),
     "batching": (
-        "BatchLatency", "Concurrency", "batch_knee", "batch_latency", "batch_throughput", "concurrency",
+        "BatchLatency", "Concurrency", "StepLine", "batch_knee", "batch_latency", "batch_throughput", "concurrency",
         "max_batch_for", "padding_waste",
     ),
     "weights": (

@@ -74,3 +74,20 @@ def concurrency(rate: float, latency: float, batch: int, batch_latency: float) -
 
 def _ceil(x: float) -> int:
     return -int(-(x - 1e-9) // 1)
+
+
+@dataclass(frozen=True)
+class StepLine:
+    """Step time as a line over bytes read, through two measured steps: what a device does between them."""
+
+    base_s: float
+    s_per_byte: float
+
+    @classmethod
+    def through(cls, a: tuple[float, float], b: tuple[float, float]) -> StepLine:
+        """Each point is (bytes read, seconds)."""
+        slope = (b[1] - a[1]) / (b[0] - a[0])
+        return cls(a[1] - slope * a[0], slope)
+
+    def at(self, n_bytes: float) -> float:
+        return self.base_s + self.s_per_byte * n_bytes

@@ -49,8 +49,3 @@ def max_sequences(total: int, weights: int, overhead: int, sequence_bytes: float
 def max_context(total: int, weights: int, overhead: int, token_bytes: int, pool_fraction: float = 1.0) -> int:
     """Tokens of context that a memory holds beside weights and overhead, not rounded to pages."""
     return kv_pool_bytes(total, weights, overhead, pool_fraction) // token_bytes
-
-
-def prefill_chunks(prompt: int, chunk: int) -> int:
-    """Chunks that a prompt is fed in."""
-    return -(-prompt // chunk)

@@ -78,8 +78,3 @@ def kv_pays_from(fixed: tuple[float, float], per_token: tuple[float, float]) -> 
     """Context from which the second KV type (more fixed work, less a token) is faster; inf where never."""
     gain = per_token[0] - per_token[1]
     return max(0.0, (fixed[1] - fixed[0]) / gain) if gain > 0 else float("inf")
-
-
-def paged_tok_s(resident_bytes: float, paged_bytes: float, bandwidth: float, link: float) -> float:
-    """Tokens/s when of the bytes a token reads a part is resident and a part comes over a slower link."""
-    return 1 / (resident_bytes / bandwidth + paged_bytes / link)

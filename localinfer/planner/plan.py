@@ -97,6 +97,11 @@ class Plan:
         return self.budget.budget_bytes - self.total
 
     @property
+    def kv_room(self) -> int:
+        """What the budget leaves for KV once everything else is counted."""
+        return self.left + self.parts["kv"]
+
+    @property
     def short_now(self) -> int:
         """Bytes that other programs hold and the plan needs; 0 where all of it is free, or nobody asked."""
         if self.budget.free_bytes is None:

@@ -6,15 +6,17 @@ Keys and meanings are an interface (docs/planner.md): more may be added, none re
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from localinfer.planner.context_limit import group_layers
 from localinfer.planner.ladder import Repair
 from localinfer.planner.plan import PARTS, Plan
 from localinfer.planner.platforms import RULES
-from localinfer.planner.scenario import Outcome, best
 from localinfer.planner.speed import Speed
 from localinfer.units import MIB, format_bytes
+
+if TYPE_CHECKING:
+    from localinfer.planner.scenario import Outcome
 
 
 def plan_json(plan: Plan, speed: Speed, repairs: Sequence[Repair], notes: Sequence[str] = ()) -> dict[str, Any]:
@@ -82,6 +84,8 @@ def plan_notes(plan: Plan) -> list[str]:
 
 def scenario_json(outcomes: Sequence[Outcome], kv_budget: int, deadline_s: float | None) -> dict[str, Any]:
     """All configurations of a scenario; `best` is one of them, by its index."""
+    from localinfer.planner.scenario import best
+
     return {
         "kv_budget": kv_budget,
         "deadline_s": deadline_s,

@@ -6,8 +6,6 @@ prefill multiplies: 2 FLOPs a weight and token, plus attention. Whichever takes 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 
 def step_bytes(weight_bytes: float, token_bytes: float, context: float, batch: int = 1) -> float:
     """Bytes one decode step reads: weights once, and `context` tokens of KV for each sequence."""
@@ -82,18 +80,11 @@ def amdahl(fraction: float, speedup: float) -> float:
     return 1 / ((1 - fraction) + fraction / speedup)
 
 
-@dataclass(frozen=True)
-class StepLine:
-    """Step time as a line over bytes read, through two measured steps: what a device does between them."""
+def prefill_chunks(prompt: int, chunk: int) -> int:
+    """Chunks that a prompt is fed in."""
+    return -(-prompt // chunk)
 
-    base_s: float
-    s_per_byte: float
 
-    @classmethod
-    def through(cls, a: tuple[float, float], b: tuple[float, float]) -> StepLine:
-        """Each point is (bytes read, seconds)."""
-        slope = (b[1] - a[1]) / (b[0] - a[0])
-        return cls(a[1] - slope * a[0], slope)
-
-    def at(self, n_bytes: float) -> float:
-        return self.base_s + self.s_per_byte * n_bytes
+def paged_tok_s(resident_bytes: float, paged_bytes: float, bandwidth: float, link: float) -> float:
+    """Tokens/s when of the bytes a token reads a part is resident and a part comes over a slower link."""
+    return 1 / (resident_bytes / bandwidth + paged_bytes / link)

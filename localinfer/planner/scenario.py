@@ -64,11 +64,6 @@ class Outcome:
     tokens_per_round_needed: float | None  # drafting that would meet the deadline; None: not needed or hopeless
 
 
-def kv_budget_of(plan: Plan) -> int:
-    """What the budget leaves for KV once everything else is counted."""
-    return plan.budget.budget_bytes - (plan.total - plan.parts["kv"])
-
-
 def outcome(plan: Plan, shape: RequestShape, requests: int, kv_budget: int, deadline_s: float | None) -> Outcome:
     """One configuration: the plan's KV types, the shape's shared prefix (0: independent requests)."""
     assert plan.kv is not None

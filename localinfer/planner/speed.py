@@ -8,13 +8,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from localinfer.planner.capacity import prefill_chunks
 from localinfer.planner.context_limit import group_layers
 from localinfer.planner.efficiency import MeasuredSpeed
 from localinfer.planner.facts import ModelFacts
-from localinfer.planner.offload import paged_tok_s
 from localinfer.planner.plan import Plan
-from localinfer.planner.roofline import attention_pairs, window_pairs
+from localinfer.planner.roofline import attention_pairs, paged_tok_s, prefill_chunks, window_pairs
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,6 @@ from localinfer.planner.capacity import (
     max_context,
     max_requests,
     max_sequences,
-    prefill_chunks,
     requests_kv_bytes,
 )
 from localinfer.planner.scenario import judge, scenario_s
@@ -162,7 +161,7 @@ def lora_case(i):
 # are measured in the same file: 27.44 ms for about the bytes that the shared prefix leaves to read, 29.63 ms for the
 # bytes of independent requests; q8_0 lies on the line between them. The prefills are what A and B leave of their times
 # and D's drafting what it leaves, so A, B and D check the bytes, the arithmetic and the verdict; C and E follow.
-LINE = roofline.StepLine.through((19.968e9, 27.44e-3), (34.464e9, 29.63e-3))
+LINE = batching.StepLine.through((19.968e9, 27.44e-3), (34.464e9, 29.63e-3))
 DW, K, SHAPE = 15136811008, 147456, RequestShape(8192, 256, 6144)
 SHARED_S, INDEPENDENT_S, Q8_S = 27.44e-3, LINE.at(DW + 16 * 8192 * K), LINE.at(DW + 16 * 8192 * K * 34 // 64)
 SHARED_PREFILL_S, INDEPENDENT_PREFILL_S = 2.013, 7.344
@@ -342,7 +341,7 @@ SERVING_FUNCTIONS = {
     "knee": lambda i: batching.batch_knee(i["fixed_ms"], i["var_ms"]),
     "batch_throughput": lambda i: batching.batch_throughput(i["B"], i["fixed_ms"], i["var_ms"]),
     "max_batch_for_slo": lambda i: batching.max_batch_for(i["slo_ms"], i["fixed_ms"], i["var_ms"]),
-    "prefill_chunks": lambda i: prefill_chunks(i["prompt"], i["chunk"]),
+    "prefill_chunks": lambda i: roofline.prefill_chunks(i["prompt"], i["chunk"]),
     "decode_ms": lambda i: 1e3 * roofline.memory_floor_s(i["bytes"], i["bw"]),
     "t_step_ms": lambda i: (
         1e3 * roofline.mixed_step_s(i["weights"], i["params"], i["bw"], i["peak"], i["decode"], i["chunk"])

@@ -7,7 +7,7 @@ import pytest
 from localinfer.planner.capacity import RequestShape
 from localinfer.planner.devices import find_device
 from localinfer.planner.plan import Ask, make_plan
-from localinfer.planner.scenario import best, compare, judge, kv_budget_of
+from localinfer.planner.scenario import best, compare, judge
 from localinfer.planner.speed import prefill_bound_s, step_bound_s
 from localinfer.units import GIB, MIB
 
@@ -62,7 +62,7 @@ def test_the_best_of_none_is_the_one_that_fits(plan):
 
 
 def test_default_kv_budget_is_what_the_rest_leaves(plan):
-    assert kv_budget_of(plan) == plan.left + plan.parts["kv"]
+    assert plan.kv_room == plan.left + plan.parts["kv"]
 
 
 def test_judgement():
