@@ -155,8 +155,10 @@ def test_a_tool_template_serves_conversations_with_tools():
 
 THINKS = (
     "{% for m in messages %}[{{ m.role }}:"
-    "{% if m.reasoning_content %}<think>\n{{ m.reasoning_content }}\n</think>\n\n{% endif %}{{ m.content }}]{% endfor %}"
-    "{% if add_generation_prompt %}[assistant:{% if enable_thinking is defined and not enable_thinking %}"
+    "{% if m.reasoning_content %}<think>\n{{ m.reasoning_content }}\n</think>\n\n{% endif %}"
+    "{{ m.content }}]{% endfor %}"
+    "{% if add_generation_prompt %}[assistant:"
+    "{% if enable_thinking is defined and not enable_thinking %}"
     "<think>\n\n</think>{% else %}<think>\n{% endif %}{% endif %}"
 )
 
@@ -190,7 +192,7 @@ def test_a_user_who_writes_a_marker_opens_nothing():
 
 
 @pytest.mark.parametrize("source", [
-    "{% for a in range(9999) %}{% for b in range(9999) %}{% for c in range(9999) %}{% endfor %}{% endfor %}{% endfor %}",
+    "{% for a in range(9999) %}{% for b in range(9999) %}{% for c in range(9999) %}{% endfor %}{% endfor %}{%endfor%}",
     "{% for a in range(99999) %}{% for b in range(99999) if false %}{% endfor %}{% endfor %}",
     "{% for a in range(99999) %}{{ range(99999) | map('string') | max }}{% endfor %}",
     "{{ range(10**9) }}", "{{ 'a' * 10**9 }}", "{{ [0] * 10**9 }}", "{{ 3 ** 9999999999 }}",
@@ -198,7 +200,7 @@ def test_a_user_who_writes_a_marker_opens_nothing():
     "{% set ns = namespace(s='aaaa') %}{% for i in range(60) %}{% set ns.s = ns.s + ns.s %}{% endfor %}",
     "{% set ns = namespace(s='aaaa') %}{% for i in range(60) %}{% set ns.s = ns.s.replace('a', 'aaaa') %}{% endfor %}",
     "{% set n = namespace(s='aaaa') %}{% for i in range(60) %}{% set n.s = n.s | replace('a', 'aaaa') %}{% endfor %}",
-    "{% set n = namespace(l=[1]) %}{% for i in range(60) %}{% set n.l = [n.l, n.l] %}{% endfor %}{{ n.l | tojson }}",
+    "{% set n = namespace(l=[1]) %}{% for i in range(60) %}{% set n.l = [n.l, n.l] %}{% endfor %}{{ n.l }}",
     "{% set ns = namespace(l=[1]) %}{% for i in range(60) %}{% set ns.l = ns.l + ns.l %}{% endfor %}",
     "{% set l = [1] %}{{ l.append(l) or '' }}{{ l }}",
     "{% macro f(n) %}{% if n %}{{ f(n - 1) }}{{ f(n - 1) }}{% endif %}{% endmacro %}{{ f(100) }}",
