@@ -118,6 +118,7 @@ class EngineBridge:
         self._target = target
         self._buffer = _TextBuffer()
         self._pace_s = FRAME_S
+        self._cpu_s = 0.0  # of this thread, when text was handed on last
         self._flush: asyncio.TimerHandle | None = None
         self.busy = False
 
@@ -143,6 +144,7 @@ class EngineBridge:
         """One turn; posts end with exactly one TurnEnded."""
         self.busy = True
         self._buffer = _TextBuffer()
+        self._cpu_s, self._pace_s = time.thread_time(), FRAME_S
         ended = False
         try:
             async for event in self.service.chat(messages, params, **settings):
@@ -167,10 +169,6 @@ class EngineBridge:
         if self._flush:
             self._flush.cancel()
         await self.service.close()
-
-    def shown(self, cost_s: float) -> None:
-        """The screen says what CPU time the last text cost it, and gets the next one accordingly later."""
-        self._pace_s = min(max(FRAME_S, cost_s / SCREEN_SHARE), SLOWEST_FRAME_S)
 
     def _take(self, event: GenerationEvent) -> bool:
         match event:
@@ -197,6 +195,13 @@ class EngineBridge:
             self._flush = None
         if text := self._buffer.drain():
             self._post(text)
+            self._set_pace()
+
+    def _set_pace(self) -> None:
+        """Let the next text come late enough for this thread, drawing included, to keep to its share of a core."""
+        now = time.thread_time()
+        cost_s, self._cpu_s = now - self._cpu_s, now
+        self._pace_s = min(max(FRAME_S, cost_s / SCREEN_SHARE), SLOWEST_FRAME_S)
 
     def _fail(self, message: str, hint: str, exit_code: int) -> None:
         self._hand_on()

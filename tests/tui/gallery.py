@@ -15,6 +15,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from textual.widgets import Input
+
 from localinfer.engine.params import EngineOptions
 from localinfer.history_store import HistoryStore
 from localinfer.settings import Settings
@@ -49,15 +51,34 @@ Act = Callable[[Any], Awaitable[None]]
 
 
 async def settle(pilot: Any) -> None:
+    """Until what is drawn no longer depends on how fast this machine is."""
     await pilot.pause()
-    await pilot.pause(0.05)
+    transcript = pilot.app.chat.transcript
+    for view in transcript.views:
+        view.thinking_s = 0.0
+        transcript.relabel(view)
+    before = ""
+    for _ in range(50):
+        await pilot.pause(0.1)
+        now = pilot.app.export_screenshot()
+        if now == before:
+            return
+        before = now
+
+
+async def ready(pilot: Any) -> None:
+    """Until the model is open; the cursor stands still."""
+    app = pilot.app
+    while not app.chat.is_mounted or app.chat.status_bar.line.state != "ready":
+        await asyncio.sleep(0.01)
+    app.chat.composer.cursor_blink = False
 
 
 async def chat(pilot: Any) -> None:
     app = pilot.app
     app.chat.composer.put(QUESTION)
     app.chat.composer.action_send()
-    while app.session.turn is not None or not app.session.conversation.messages:
+    while app.session.turn is not None or not app.session.conversation.messages or app.chat._answer:
         await asyncio.sleep(0.01)
     await settle(pilot)
 
@@ -91,7 +112,11 @@ async def palette_of_commands(pilot: Any) -> None:
 async def plan(pilot: Any) -> None:
     pilot.app.options = EngineOptions(ctx=65536)
     pilot.app.show_plan("/models/Qwen3-30B-A3B-Q4_K_M.gguf")
-    await pilot.pause(0.3)
+    while getattr(pilot.app.screen, "plan", None) is None:
+        await asyncio.sleep(0.01)
+    for box in pilot.app.screen.query(Input):
+        box.cursor_blink = False
+    await settle(pilot)
 
 
 async def help_screen(pilot: Any) -> None:
@@ -129,9 +154,7 @@ async def picture(name: str, folder: Path) -> Path:
     with tempfile.TemporaryDirectory() as saved:
         app = make_app(Path(saved), theme)
         async with app.run_test(size=size) as pilot:
-            while app.chat.status_bar.line.state != "ready":
-                await asyncio.sleep(0.01)
-            app.chat.composer.cursor_blink = False
+            await ready(pilot)
             await act(pilot)
             path = folder / f"{name}.svg"
             path.write_text(app.export_screenshot(title="localinfer"), encoding="utf-8")

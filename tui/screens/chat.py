@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -240,13 +239,11 @@ class ChatScreen(ChatCommands, Screen[None]):
         view, turn = self._answer, self.session.turn
         if view is None or turn is None or turn.stopped:
             return
-        started = time.thread_time()
         self.session.grow(event.answer, event.thinking)
         view.thinking_s = turn.thinking_s
         self.transcript.feed(view, event.answer, event.thinking)
         used = self._prompt_tokens + event.n_tokens
         self.set_status(state="writing", detail="", fraction=0.0, decode_tok_s=event.tok_s, context_used=used)
-        self.app.bridge.shown(time.thread_time() - started)
 
     def on_turn_notice(self, event: TurnNotice) -> None:
         self.notify(event.text, markup=False)

@@ -329,11 +329,12 @@ class Transcript(ScrollView, can_focus=True):
         y += self.scroll_offset.y
         width = self.size.width
         found = self._locate(y)
+        ground = self._style(())
         if found is None:
-            return Strip.blank(width, self.rich_style)
+            return Strip.blank(width, ground)
         runs = [(" " * self._margin, ()), self._bar(*found), *found[0].row(found[1])]
         segments = [Segment(text, self._style(styles)) for text, styles in runs if text]
-        strip = Strip(segments).adjust_cell_length(width, self.rich_style)
+        strip = Strip(segments).adjust_cell_length(width, ground)
         selection = self.text_selection
         span = selection.get_span(y) if selection else None
         if span is not None:
