@@ -6,6 +6,7 @@
 // places of the values and walks the 32 slots, whose bytes it reads together with its neighbours.
 // q (T, H, DK) float32; keys (G, capacity, row), values (G, capacity, row) in blocks; slopes (H).
 // sizes = [T, H, G, start, n_slots, ring, window, chunk, capacity]; reals = [scale, softcap].
+// V_IN_K: a value is the front of its key, and `values` is `keys` again.
 // Slot s holds the largest position <= start + T - 1 that is s modulo ring.
 // -> sums (T * H, n_splits, DV), stats (T * H, n_splits, 2): largest score, sum of exp(score - largest).
 enum { STEP = 32 * VEC, OWN = (DV + STEP - 1) / STEP };
@@ -17,7 +18,7 @@ const int m0 = threadgroup_position_in_grid.y * ROWS;
 const int n_rows = sizes[0] * group - m0 < ROWS ? sizes[0] * group - m0 : ROWS;
 const int n_splits = (n_slots + SPLIT - 1) / SPLIT;
 const int64_t k_row = DK / keys_as::Block::VALUES * keys_as::Block::BYTES;
-const int64_t v_row = DV / values_as::Block::VALUES * values_as::Block::BYTES;
+const int64_t v_row = V_IN_K ? k_row : DV / values_as::Block::VALUES * values_as::Block::BYTES;
 
 LI_SHARED float query[ROWS * DK];
 LI_SHARED float share[ROWS * 32];

@@ -28,8 +28,9 @@ QUIET = [
     "-Wno-maybe-uninitialized", "-Wno-clobbered", "-Wno-unused-variable", "-Wno-unused-function",
     "-Wno-unknown-pragmas", "-U_FORTIFY_SOURCE",
 ]  # fmt: skip
-C_TYPES = {"float32": "float", "float16": "float16_t", "bfloat16": "bfloat16_t", "uint8": "uint8_t", "uint16": "uint16_t",
-           "uint32": "uint32_t", "uint64": "uint64_t", "int32": "int32_t"}  # fmt: skip
+C_TYPES = {"float32": "float", "float16": "float16_t", "bfloat16": "bfloat16_t", "int32": "int32_t"} | {
+    f"uint{n}": f"uint{n}_t" for n in (8, 16, 32, 64)
+}
 
 
 class Track(ctypes.Structure):
@@ -68,7 +69,10 @@ def compiler() -> str:
 def source(kernel: Kernel, types: dict[str, str], template: Sequence[tuple[str, Any]]) -> str:
     """One translation unit that runs this kernel with these template arguments and array types."""
     lines = ['#include "shim.h"', kernel.header]
-    lines += [f"using {n} = {C_TYPES[v]};" if isinstance(v, str) else f"static constexpr int {n} = {int(v)};" for n, v in template]
+    lines += [
+        f"using {n} = {C_TYPES[v]};" if isinstance(v, str) else f"static constexpr int {n} = {int(v)};"
+        for n, v in template
+    ]
     names = [*kernel.inputs, *kernel.outputs]
     for n in names:
         lines.append(f"static Checked<{'const ' if n in kernel.inputs else ''}{C_TYPES[types[n]]}> {n};")

@@ -145,7 +145,7 @@ static const char* li_run(void (*body)(void), const uint32_t* grid, const uint32
 template <typename T> struct Checked {
   T *p, *low, *high;
   Track* track;  // of bytes for inputs, of elements for outputs; null: only bounds are checked
-  static inline T spare[16];
+  static inline T spare[16] = {};
   Checked operator+(int64_t n) const { return {p + n, low, high, track}; }
   bool inside(int64_t i, int64_t n_bytes) const {
     const bool ok = (char*)(p + i) >= (char*)low && (char*)(p + i) + n_bytes <= (char*)high;

@@ -2,7 +2,7 @@
 
 A body is written once in a small dialect that Metal, CUDA and a host C++ compiler all take; the dialect itself is
 metal_kernels/dialect.metal, cuda_kernels/dialect.cu, and for tests on the host tests/metal_kernels/shim.h. Bodies and
-block decoders name no model and no layer. One kernel holds only the decoder it needs: MLX hashes the source at each use.
+block decoders name no model and no layer. A kernel holds only the decoder it needs: MLX hashes its source at each use.
 """
 
 from __future__ import annotations

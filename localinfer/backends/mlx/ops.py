@@ -1,6 +1,6 @@
 """The model operations on MLX arrays, one to one with the numpy reference.
 
-Activations are float32 here (mlx-cpu computes half precision 40 times slower) and float16 on a GPU without bfloat16.
+Activations are float32 (mlx-cpu computes half precision 40 times slower; gpu_ops.py says what a GPU rounds, and where).
 Everything is lazy: nothing runs before the model evaluates the logits.
 """
 
@@ -14,6 +14,7 @@ import mlx.core as mx
 import numpy as np
 
 from localinfer.backends.mlx.kv import MLXKV
+from localinfer.backends.mlx.kv_codec import encode
 from localinfer.backends.mlx.weights import MLXWeight
 from localinfer.backends.reference.ops import alibi_slopes, position_factors, route, state_groups
 from localinfer.models.config import Activation, AttentionConfig, MoEConfig, RopeConfig, StateConfig
@@ -42,7 +43,7 @@ class MLXOps:
         return y if bias is None else y + bias.dense
 
     def rope(self, x: mx.array, start: int, rope: RopeConfig) -> mx.array:
-        cos, sin = _angles(rope, start, x.shape[0])
+        cos, sin = angles(rope, start, x.shape[0])
         rotated, rest = x[..., : rope.n_dims], x[..., rope.n_dims :]
         if rope.style == "interleaved":
             pairs = rotated.reshape(*x.shape[:-1], -1, 2)
@@ -68,17 +69,20 @@ class MLXOps:
         sinks: MLXWeight | None = None,
     ) -> mx.array:
         start, n = kv.length, q.shape[0]
-        keys, values = kv.append(layer, k, v)  # (1, G, S, D)
+        slots = kv.append(layer, k, v)
+        keys, values = (x[None].astype(q.dtype) for x in kv.read(layer, 0, slots.n_slots))  # (1, G, S, D)
         query = q.transpose(1, 0, 2)[None]  # (1, H, T, D)
-        mask = _visible(start, n, attn)
         sink = None if sinks is None else sinks.dense
         if attn.softcap or attn.alibi_max_bias:
-            out = _unfused_attention(query, keys, values, attn, mask, sink)
+            out = _unfused_attention(query, keys, values, attn, start, slots.positions(), sink)
         else:
-            out = mx.fast.scaled_dot_product_attention(
-                query, keys, values, scale=attn.scale, mask=mx.array(mask), sinks=sink
-            )
+            mask = mx.array(visible(start, n, slots.positions(), attn))
+            out = mx.fast.scaled_dot_product_attention(query, keys, values, scale=attn.scale, mask=mask, sinks=sink)
         return out[0].transpose(1, 0, 2).reshape(n, attn.n_heads * attn.d_v)
+
+    def encode_kv(self, x: mx.array, kv_type: str) -> mx.array:
+        """Keys or values (T, G, D) as the cache stores them."""
+        return encode(x, kv_type)
 
     def glu(self, gate: mx.array, up: mx.array, act: Activation) -> mx.array:
         if act == "swiglu_oai":
@@ -123,7 +127,7 @@ class MLXOps:
         s: StateConfig,
     ) -> mx.array:
         memory = kv.state(layer, "scan", (s.n_heads, s.d_head, s.d_state))
-        step = _softplus(dt + w.dt_bias.dense.reshape(-1))
+        step = softplus(dt + w.dt_bias.dense.reshape(-1))
         decay = mx.exp(step[:, :, None] * w.a.dense.reshape(s.n_heads, -1))
         group = mx.array(state_groups(s))
         b, c = b[:, group], c[:, group]  # (T, H, N)
@@ -150,8 +154,8 @@ class MLXOps:
     ) -> mx.array:
         memory = kv.state(layer, "scan", (s.n_heads, s.d_head, s.d_state))
         group = mx.array(state_groups(s))
-        q, k = _unit(q, eps)[:, group] * s.d_state**-0.5, _unit(k, eps)[:, group]
-        decay = mx.exp(_softplus(alpha + w.dt_bias.dense.reshape(-1)) * w.a.dense.reshape(-1))
+        q, k = unit(q, eps)[:, group] * s.d_state**-0.5, unit(k, eps)[:, group]
+        decay = mx.exp(softplus(alpha + w.dt_bias.dense.reshape(-1)) * w.a.dense.reshape(-1))
         rate = mx.sigmoid(beta)
         rows = []
         for t in range(v.shape[0]):
@@ -164,6 +168,12 @@ class MLXOps:
 
     def moe(self, x: mx.array, w: MoEWeights, moe: MoEConfig, act: Activation) -> mx.array:
         chosen, weights = _route(self.linear(x, w.router, w.router_bias), moe, w.choice_bias)
+        return self._routed(x, w, moe, act, chosen, weights)
+
+    def _routed(
+        self, x: mx.array, w: MoEWeights, moe: MoEConfig, act: Activation, chosen: mx.array, weights: mx.array
+    ) -> mx.array:
+        """Decoded experts, gathered."""
         row = x[:, None, None, :]  # (T, 1, 1, E) @ (T, n_used, E, F)
         if moe.weigh_input:
             row = row * weights[:, :, None, None]
@@ -178,7 +188,7 @@ class MLXOps:
 
 def _expert_linear(x: mx.array, w: MLXWeight, bias: MLXWeight | None, chosen: mx.array) -> mx.array:
     """x (T, n_used or 1, 1, in) through each row's chosen experts -> (T, n_used, 1, out)."""
-    y = x @ w.dense[chosen].swapaxes(-1, -2)
+    y = (x @ w.dense[chosen].swapaxes(-1, -2)).astype(x.dtype)
     return y if bias is None else y + bias.dense[chosen][:, :, None, :]
 
 
@@ -189,16 +199,16 @@ def _route(logits: mx.array, moe: MoEConfig, bias: MLXWeight | None) -> tuple[mx
 
 
 @lru_cache(maxsize=8)
-def _angles(rope: RopeConfig, start: int, n: int) -> tuple[mx.array, mx.array]:
+def angles(rope: RopeConfig, start: int, n: int) -> tuple[mx.array, mx.array]:
     """cos and sin, (T, 1, n_dims/2); float64 on the host because positions grow large."""
     angle = np.arange(start, start + n, dtype=np.float64)[:, None, None] * np.asarray(rope.inv_freq)
     m = rope.magnitude
     return mx.array((np.cos(angle) * m).astype(np.float32)), mx.array((np.sin(angle) * m).astype(np.float32))
 
 
-def _visible(start: int, n: int, attn: AttentionConfig) -> np.ndarray:
-    """(T, S) bool: may position t see position s?"""
-    t, s = np.arange(start, start + n)[:, None], np.arange(start + n)[None, :]
+def visible(start: int, n: int, positions: np.ndarray, attn: AttentionConfig) -> np.ndarray:
+    """(T, S) bool: may a token at position start + t see the position in slot s?"""
+    t, s = np.arange(start, start + n)[:, None], positions[None, :]
     seen = s <= t
     if attn.window:
         seen &= t - s < attn.window
@@ -208,7 +218,13 @@ def _visible(start: int, n: int, attn: AttentionConfig) -> np.ndarray:
 
 
 def _unfused_attention(
-    query: mx.array, keys: mx.array, values: mx.array, attn: AttentionConfig, mask: np.ndarray, sinks: mx.array | None
+    query: mx.array,
+    keys: mx.array,
+    values: mx.array,
+    attn: AttentionConfig,
+    start: int,
+    positions: np.ndarray,
+    sinks: mx.array | None,
 ) -> mx.array:
     """With scores written out, for what the fused operation lacks: softcap and alibi."""
     group = attn.n_heads // attn.n_kv_heads
@@ -217,22 +233,21 @@ def _unfused_attention(
     if attn.softcap:
         scores = attn.softcap * mx.tanh(scores / attn.softcap)
     if attn.alibi_max_bias:
-        n, total = mask.shape
-        distance = np.arange(total)[None, :] - np.arange(total - n, total)[:, None]
+        distance = positions[None, :] - np.arange(start, start + query.shape[2])[:, None]
         slopes = alibi_slopes(attn.n_heads, attn.alibi_max_bias)
         scores = scores + mx.array(slopes[:, None, None] * distance.astype(np.float32))
-    scores = mx.where(mx.array(mask), scores, -math.inf)
+    scores = mx.where(mx.array(visible(start, query.shape[2], positions, attn)), scores, -math.inf)
     if sinks is not None:
         column = mx.broadcast_to(sinks.reshape(1, -1, 1, 1), (*scores.shape[:3], 1))
         return mx.softmax(mx.concatenate([column, scores], axis=-1), axis=-1, precise=True)[..., 1:] @ values
     return mx.softmax(scores, axis=-1, precise=True) @ values
 
 
-def _softplus(x: mx.array) -> mx.array:
+def softplus(x: mx.array) -> mx.array:
     return mx.logaddexp(x, mx.array(0.0))
 
 
-def _unit(x: mx.array, eps: float) -> mx.array:
+def unit(x: mx.array, eps: float) -> mx.array:
     return x * mx.rsqrt((x * x).sum(axis=-1, keepdims=True) + eps)
 
 

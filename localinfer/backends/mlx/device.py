@@ -1,0 +1,65 @@
+"""Which device MLX computes on, and what is chosen by it."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import mlx.core as mx
+import psutil
+
+from localinfer.units import GIB, MIB
+
+Target = Literal["metal", "cuda", "cpu"]
+FIRST_WITH_BFLOAT16 = 15  # Apple GPU generation: 13 M1, 14 M2, 15 M3, 16 M4, 17 M5
+CACHE_BYTES = 512 * MIB  # freed buffers that MLX may keep: a chunk's activations, not gigabytes
+
+
+@dataclass(frozen=True)
+class MLXDevice:
+    """`half` is the type of matrix-matrix products, of attention's inputs and of decoded matrices."""
+
+    target: Target
+    name: str
+    memory_bytes: int  # that the device may use
+    half: mx.Dtype
+    features: tuple[str, ...] = ()
+
+    @property
+    def shares_memory(self) -> bool:
+        """Mapped file pages can be adopted without a copy."""
+        return self.target == "metal"
+
+
+def find_device() -> MLXDevice:
+    """The device of this MLX build. BackendError on an NVIDIA card or driver that is too old."""
+    if mx.metal.is_available():
+        return metal_device(mx.device_info())
+    if mx.cuda.is_available():
+        from localinfer.backends.mlx.cuda_device import check_cuda
+
+        card = check_cuda()
+        return MLXDevice("cuda", card.name, card.free_bytes, mx.bfloat16, (f"compute capability {card.capability}",))
+    return MLXDevice("cpu", "mlx-cpu", psutil.virtual_memory().total, mx.float32)
+
+
+def metal_device(info: dict[str, Any]) -> MLXDevice:
+    """From mx.device_info(): M1 and M2 compute bfloat16 in software, later ones do not."""
+    architecture = str(info.get("architecture", ""))
+    found = re.search(r"applegpu_g(\d+)", architecture)
+    generation = int(found[1]) if found else 0
+    half = mx.bfloat16 if generation >= FIRST_WITH_BFLOAT16 else mx.float16
+    memory = int(info.get("max_recommended_working_set_size", 0)) or psutil.virtual_memory().total
+    return MLXDevice("metal", str(info.get("device_name", "Apple GPU")), memory, half, (architecture,))
+
+
+def set_limits(device: MLXDevice, adopted_bytes: int) -> None:
+    """MLX counts adopted file pages as its own memory: without room for them it waits after every operation.
+
+    The wired limit is left alone: over a mapped file it would pin the whole file.
+    """
+    if device.target == "cpu":
+        return
+    mx.set_memory_limit(adopted_bytes + device.memory_bytes)
+    mx.set_cache_limit(min(CACHE_BYTES, max(device.memory_bytes // 32, GIB // 16)))
