@@ -6,17 +6,18 @@ activations are exact for the recorded operations, and a bound where a backend f
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from localinfer.models.config import AttentionConfig, MoEConfig
+from localinfer.models.config import AttentionConfig, LayerConfig, ModelConfig, MoEConfig
 from localinfer.models.decoder import Decoder
 from localinfer.models.program import Program
 from localinfer.planner.attention_scratch import attention_bytes
 from localinfer.planner.platforms import PlatformRules
 
 if TYPE_CHECKING:
+    from localinfer.formats.gguf import TensorInfo
     from localinfer.planner.facts import ModelFacts
 
 FLOAT_TYPES = ("F32", "F16", "BF16", "NVFP4")  # multiplied with float32 activations; all others with int16
@@ -43,7 +44,7 @@ class Scratch:
 def scratch_for(model: ModelFacts, chunk: int, threads: int, rules: PlatformRules) -> Scratch:
     """Scratch of a prefill in chunks of `chunk` tokens. FormatError where the file lacks a tensor."""
     assert model.config is not None
-    program = Decoder(model.config, model.tensors).record(chunk, 1)
+    program = Decoder(*without_repeats(model.config, model.tensors)).record(chunk, 1)
     return Scratch(
         activations=program.layout() + _angle_tables(program),
         prepared=max(_prepared(program), default=0) if rules.prepares_activations else 0,
@@ -53,6 +54,31 @@ def scratch_for(model: ModelFacts, chunk: int, threads: int, rules: PlatformRule
         attentions=tuple(dict.fromkeys(_attentions(program))),
         rules=rules,
     )
+
+
+def without_repeats(
+    config: ModelConfig, tensors: Mapping[str, TensorInfo], keep: int = 3
+) -> tuple[ModelConfig, dict[str, TensorInfo]]:
+    """The same model with runs of more than `keep` equal layers cut to `keep`: its buffers are laid out alike.
+
+    A buffer lives for a layer or two, so a longer run repeats the same places (tests compare both layouts).
+    """
+    parts: dict[str, dict[str, TensorInfo]] = {}
+    for name, info in tensors.items():
+        layer, _, rest = name.removeprefix("blk.").partition(".")
+        top = not name.startswith("blk.")
+        parts.setdefault("" if top else layer, {})[name if top else rest] = info
+    kept, run, last = dict(parts.get("", {})), 0, None
+    layers: list[LayerConfig] = []
+    for i, layer_config in enumerate(config.layers):
+        part = parts.get(str(i), {})
+        shapes = {name: (info.shape, info.type.name in FLOAT_TYPES) for name, info in part.items()}
+        run = run + 1 if (layer_config, shapes) == last else 1
+        last = (layer_config, shapes)
+        if run <= keep:
+            kept |= {f"blk.{len(layers)}.{name}": info for name, info in part.items()}
+            layers.append(layer_config)
+    return replace(config, layers=tuple(layers), n_layers=len(layers)), kept
 
 
 def _prepared(program: Program) -> Iterator[int]:
