@@ -4,22 +4,47 @@ They are plain C opened with ctypes, no Python extension module. Without a compi
 cpu backend says that it computes with numpy. `python setup.py build_ext --inplace` rebuilds them in a checkout.
 """
 
+import os
+from concurrent.futures import ThreadPoolExecutor
 from glob import glob
 
 from setuptools import Extension, setup
+from setuptools.command.build_ext import build_ext
+
+
+class ParallelBuild(build_ext):
+    """Compiles the sources side by side: one of them alone takes half of the time."""
+
+    def build_extension(self, ext: Extension) -> None:
+        compile_all = self.compiler.compile
+
+        def compile_each(sources: list[str], *args: object, **kwargs: object) -> list[str]:
+            with ThreadPoolExecutor(os.cpu_count()) as pool:
+                objects = list(pool.map(lambda source: compile_all([source], *args, **kwargs), sources))
+            return [name for part in objects for name in part]
+
+        self.compiler.compile = compile_each
+        try:
+            super().build_extension(ext)
+        finally:
+            self.compiler.compile = compile_all
+
+
+# The longest to compile first.
+SOURCES = sorted(glob("cpu_kernels/*.c"), key=lambda path: (-os.path.getsize(path), path))
 
 kernels = Extension(
     "localinfer.cpu_kernels._kernels",
-    sources=sorted(glob("cpu_kernels/*.c")),
+    sources=SOURCES,
     depends=sorted(glob("cpu_kernels/*.h") + glob("cpu_kernels/*.inc")),
     include_dirs=["cpu_kernels"],
     define_macros=[("_GNU_SOURCE", "1")],
     # No -march: one binary for every machine of the platform, instruction sets are chosen per function at run time.
     # No contraction to fused multiply-adds: bits must not depend on the compiler's choice.
-    extra_compile_args=["-std=c11", "-O3", "-fno-math-errno", "-ffp-contract=off", "-fvisibility=default", "-pthread"],
+    extra_compile_args=["-std=c11", "-O3", "-g0", "-fno-math-errno", "-ffp-contract=off", "-pthread", "-Wno-psabi"],
     extra_link_args=["-pthread"],
     libraries=["m"],
     optional=True,
 )
 
-setup(ext_modules=[kernels])
+setup(ext_modules=[kernels], cmdclass={"build_ext": ParallelBuild})
