@@ -2,8 +2,8 @@
 
 Up to SMALL_ROWS rows a matrix is read once from its blocks and multiplied in float32 (decoding, and the verification
 of drafts). Above that, tiles of rows are decoded into a scratch of bounded size in the device's half precision and
-given to mx.matmul. Half precision has float16's range on old GPUs: there each row of x is divided by a power of two first, so
-that neither its values nor a product's sum can leave that range (bfloat16 has float32's).
+given to mx.matmul. Half precision has float16's range on old GPUs: there each row of x is divided by a power of two
+first, so that neither its values nor a product's sum can leave that range (bfloat16 has float32's).
 
 Letters: T rows of x; n_in, n_out of the matrix.
 """
@@ -93,12 +93,12 @@ class BlockLinear:
         if self.half != mx.float16:
             return x.astype(self.half), None
         largest = mx.maximum(mx.abs(x).max(axis=1, keepdims=True), 1e-30)
-        scale = mx.exp2(mx.floor(mx.log2(largest)))
+        scale = mx.power(2.0, mx.floor(mx.log2(largest)))
         return (x / scale).astype(mx.float16), scale
 
     def matrix(self, w: BlockWeight, first: int, end: int) -> mx.array:
         """Rows first..end-1, decoded (or viewed, where they are stored in that type): (end - first, n_in)."""
-        if _FLOATS.get(w.type) == self.half:
+        if w.type in _FLOATS and _FLOATS[w.type] == self.half:
             values = w.words.view(self.half)
             return values[first * w.n_in : end * w.n_in].reshape(end - first, w.n_in)
         return self._decode(w, ints(0), ints(w.n_in, first), end - first, self.half, gather=False)

@@ -20,11 +20,10 @@ from localinfer.backends.mlx.kv import MLXKV
 from localinfer.backends.mlx.kv_codec import encode, row_elements
 from localinfer.backends.mlx.launch import Launcher, ints, whole
 from localinfer.backends.mlx.ops import MLXOps, angles, softplus, unit
-from localinfer.backends.mlx.weights import BlockWeight, DenseWeight
+from localinfer.backends.mlx.weights import BlockWeight
 from localinfer.models.config import Activation, AttentionConfig, MoEConfig, RopeConfig, StateConfig
-from localinfer.models.ops import MoEWeights, ScanWeights
+from localinfer.models.ops import MoEWeights, ScanWeights, Weight
 
-Weight = BlockWeight | DenseWeight
 _ACT = {"silu": 0, "gelu": 1, "relu": 2, "relu2": 3, "sigmoid": 4, "swiglu_oai": 5}
 _THREADS = 256
 

@@ -7,7 +7,7 @@ Everything is lazy: nothing runs before the model evaluates the logits.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 
 import mlx.core as mx
@@ -15,29 +15,28 @@ import numpy as np
 
 from localinfer.backends.mlx.kv import MLXKV
 from localinfer.backends.mlx.kv_codec import encode
-from localinfer.backends.mlx.weights import MLXWeight
 from localinfer.backends.reference.ops import alibi_slopes, position_factors, route, state_groups
 from localinfer.models.config import Activation, AttentionConfig, MoEConfig, RopeConfig, StateConfig
-from localinfer.models.ops import MoEWeights, ScanWeights
+from localinfer.models.ops import MoEWeights, ScanWeights, Weight
 
 
 class MLXOps:
-    def embed(self, w: MLXWeight, ids: Sequence[int]) -> mx.array:
+    def embed(self, w: Weight, ids: Sequence[int]) -> mx.array:
         return w.rows(ids)
 
-    def embed_positions(self, w: MLXWeight, start: int, n_tokens: int) -> mx.array:
+    def embed_positions(self, w: Weight, start: int, n_tokens: int) -> mx.array:
         return w.rows(range(start, start + n_tokens))
 
-    def linear(self, x: mx.array, w: MLXWeight, bias: MLXWeight | None = None) -> mx.array:
+    def linear(self, x: mx.array, w: Weight, bias: Weight | None = None) -> mx.array:
         y = x @ w.dense.reshape(-1, w.shape[-1]).T
         return y if bias is None else y + bias.dense
 
-    def rms_norm(self, x: mx.array, w: MLXWeight | None, eps: float) -> mx.array:
+    def rms_norm(self, x: mx.array, w: Weight | None, eps: float) -> mx.array:
         if w is None or w.dense.ndim == 1:
             return mx.fast.rms_norm(x, None if w is None else w.dense, eps)
         return mx.fast.rms_norm(x, None, eps) * w.dense
 
-    def layer_norm(self, x: mx.array, w: MLXWeight | None, bias: MLXWeight | None, eps: float) -> mx.array:
+    def layer_norm(self, x: mx.array, w: Weight | None, bias: Weight | None, eps: float) -> mx.array:
         y = mx.fast.layer_norm(x, None, None, eps)
         y = y if w is None else y * w.dense
         return y if bias is None else y + bias.dense
@@ -66,7 +65,7 @@ class MLXOps:
         kv: MLXKV,
         layer: int,
         attn: AttentionConfig,
-        sinks: MLXWeight | None = None,
+        sinks: Weight | None = None,
     ) -> mx.array:
         start, n = kv.length, q.shape[0]
         slots = kv.append(layer, k, v)
@@ -102,17 +101,19 @@ class MLXOps:
     def head_concat(self, a: mx.array, b: mx.array) -> mx.array:
         return mx.concatenate([a, mx.broadcast_to(b, (*a.shape[:2], b.shape[2]))], axis=-1)
 
-    def head_linear(self, x: mx.array, w: MLXWeight) -> mx.array:
+    def head_linear(self, x: mx.array, w: Weight) -> mx.array:
         return (x.transpose(1, 0, 2) @ w.dense.swapaxes(-1, -2)).transpose(1, 0, 2)
 
     def causal_conv(
-        self, x: mx.array, w: MLXWeight, bias: MLXWeight | None, kv: MLXKV, layer: int, state: StateConfig
+        self, x: mx.array, w: Weight, bias: Weight | None, kv: MLXKV, layer: int, state: StateConfig
     ) -> mx.array:
         n = x.shape[0]
         past = kv.state(layer, "conv", (state.conv_kernel - 1, state.conv_channels))
         rows = mx.concatenate([past, x])
         kv.set_state(layer, "conv", rows[n:])
-        y = sum(rows[k : k + n] * w.dense[:, k] for k in range(state.conv_kernel))
+        y = rows[:n] * w.dense[:, 0]
+        for k in range(1, state.conv_kernel):
+            y = y + rows[k : k + n] * w.dense[:, k]
         return y if bias is None else y + bias.dense
 
     def scan(
@@ -186,13 +187,13 @@ class MLXOps:
         return (out if moe.weigh_input else out * weights[:, :, None]).sum(axis=1)
 
 
-def _expert_linear(x: mx.array, w: MLXWeight, bias: MLXWeight | None, chosen: mx.array) -> mx.array:
+def _expert_linear(x: mx.array, w: Weight, bias: Weight | None, chosen: mx.array) -> mx.array:
     """x (T, n_used or 1, 1, in) through each row's chosen experts -> (T, n_used, 1, out)."""
     y = (x @ w.dense[chosen].swapaxes(-1, -2)).astype(x.dtype)
     return y if bias is None else y + bias.dense[chosen][:, :, None, :]
 
 
-def _route(logits: mx.array, moe: MoEConfig, bias: MLXWeight | None) -> tuple[mx.array, mx.array]:
+def _route(logits: mx.array, moe: MoEConfig, bias: Weight | None) -> tuple[mx.array, mx.array]:
     """The choice is made on the host by the reference: it is a few numbers a token, and ties fall the same way."""
     chosen, weights = route(np.array(logits), moe, None if bias is None else np.array(bias.dense))
     return mx.array(chosen.astype(np.int32)), mx.array(weights)
@@ -255,7 +256,7 @@ def _gelu(x: mx.array) -> mx.array:
     return 0.5 * x * (1.0 + mx.tanh(0.79788456080286535 * x * (1.0 + 0.044715 * x * x)))
 
 
-_ACTIVATIONS = {
+_ACTIVATIONS: dict[str, Callable[[mx.array], mx.array]] = {
     "silu": lambda x: x * mx.sigmoid(x),
     "gelu": _gelu,
     "sigmoid": mx.sigmoid,
