@@ -32,6 +32,7 @@ INLINE vf vf_add(vf a, vf b) { return _mm256_add_ps(a, b); }
 INLINE vf vf_sub(vf a, vf b) { return _mm256_sub_ps(a, b); }
 INLINE vf vf_mul(vf a, vf b) { return _mm256_mul_ps(a, b); }
 INLINE vf vf_max(vf a, vf b) { return _mm256_max_ps(a, b); }
+INLINE vf vf_min(vf a, vf b) { return _mm256_min_ps(a, b); }
 INLINE vf vf_fma(vf a, vf b, vf c) { return _mm256_fmadd_ps(a, b, c); }
 INLINE vf vf_exp(vf x) { return li_exp_avx2(x); }
 INLINE vf vf_tanh(vf x) { return li_tanh_avx2(x); }

@@ -45,6 +45,7 @@ VF_BINARY(vf_add, a.f[l] + b.f[l])
 VF_BINARY(vf_sub, a.f[l] - b.f[l])
 VF_BINARY(vf_mul, a.f[l] *b.f[l])
 VF_BINARY(vf_max, a.f[l] > b.f[l] ? a.f[l] : b.f[l])
+VF_BINARY(vf_min, a.f[l] < b.f[l] ? a.f[l] : b.f[l])
 INLINE vf vf_fma(vf a, vf b, vf c)
 {
     LANES(c.f[l] = __builtin_fmaf(a.f[l], b.f[l], c.f[l]));

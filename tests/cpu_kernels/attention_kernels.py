@@ -3,23 +3,16 @@
 from __future__ import annotations
 
 import ctypes
-import hashlib
-import shutil
-import subprocess
-import tempfile
 from dataclasses import dataclass, field, replace
 from functools import cache
-from pathlib import Path
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from localinfer.backends.cpu.lib import library_path
 from localinfer.kv.spec import PAGE_TOKENS, kv_row_bytes
 
-SOURCE = Path(__file__).parents[2] / "cpu_kernels"
-FILES = [*sorted(SOURCE.glob("attention*.c")), SOURCE / "kv_read.c", SOURCE / "cpu.c"]
-FLAGS = ["-std=c11", "-O3", "-ffp-contract=off", "-Wall", "-Wextra", "-Werror", "-fPIC", "-shared"]
 TYPE_IDS = {"f32": 0, "f16": 1, "q4_0": 2, "q8_0": 8}
 
 Floats = NDArray[np.float32]
@@ -67,19 +60,11 @@ class CallStruct(ctypes.Structure):
 
 @cache
 def library() -> ctypes.CDLL:
-    """Built once per source text; skips where there is no C compiler."""
-    compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
-    if compiler is None:
-        pytest.skip("no C compiler")
-    text = b"".join(p.read_bytes() for p in sorted(SOURCE.glob("*.[ch]*")) + sorted(SOURCE.glob("*.inc")))
-    folder = Path(tempfile.gettempdir()) / f"localinfer-attention-{hashlib.sha256(text).hexdigest()[:16]}"
-    built = folder / "attention.so"
-    if not built.exists():
-        folder.mkdir(exist_ok=True)
-        part = folder / f"{tempfile.mktemp(dir='')[1:]}.so"
-        subprocess.run([compiler, *FLAGS, "-o", str(part), *map(str, FILES), "-lm"], check=True)
-        part.replace(built)
-    return declare(ctypes.CDLL(str(built)))
+    """The package's kernels (LOCALINFER_KERNELS names another build, with sanitizers for one)."""
+    path = library_path()
+    if path is None:
+        pytest.skip("the CPU kernels are not built")
+    return declare(ctypes.CDLL(str(path)))
 
 
 def declare(lib: ctypes.CDLL) -> ctypes.CDLL:
