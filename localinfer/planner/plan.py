@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Literal
 
+from localinfer.errors import UnsupportedModel
 from localinfer.kv.spec import KVSpec
 from localinfer.planner.budget import MemoryBudget
 from localinfer.planner.context_limit import KVGroup, group_layers, kv_bytes_at, largest_context
@@ -156,7 +157,10 @@ def make_plan(model: ModelFacts, budget: MemoryBudget, ask: Ask, runtime_bytes: 
     if model.config is None:
         return Plan(model, budget, ask, (*weights, *runtime), None, None, model.unknown)
     spec = KVSpec.from_config(model.config, ask.ctx, ask.kv_k, ask.kv_v, ask.chunk)
-    scratch = scratch_for(model, ask.chunk, ask.threads, rules)
+    try:
+        scratch = scratch_for(model, ask.chunk, ask.threads, rules)
+    except UnsupportedModel as error:  # a config that we read, of a decoder that we lack
+        return Plan(model, budget, ask, (*weights, *runtime), None, None, error.message)
     fixed = (
         *weights,
         Row("logits", "logits", (ask.draft + 1) * model.config.n_vocab * 4),
