@@ -104,6 +104,18 @@ async def test_a_message_sent_while_the_model_loads_waits_for_it(make_app):
         assert "hi" in shown(app)
 
 
+async def test_escape_while_the_model_loads_stops_the_turn_not_the_loading(make_app):
+    app = make_app(service=ScriptedService([Answer("hi")], load_s=3.0))
+    async with app.run_test() as pilot:
+        await ask(pilot, "early", wait=False)
+        await until(lambda: app.session.turn is not None)
+        await app.chat.stop()
+        await until(lambda: app.session.turn is None and app.chat._answer is None)
+        await until(lambda: app.engine_alive)
+        await pilot.pause()
+        assert app.bridge.service.asked == [] and app.chat.status_bar.line.state == "ready"
+
+
 async def test_escape_sequences_and_markup_are_shown_not_executed(make_app):
     app = make_app(Answer("\x1b[2J\x1b]0;owned\x07 [red]x[/red] [@click=app.quit]y[/]"))
     async with app.run_test() as pilot:

@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from localinfer.tui.app import LocalinferApp
 
 NOTICE_ID = -1  # of views that are not part of the conversation
+NOT_STARTED = TurnFailed(0, "no model is open", "", 6)  # why was said before, or the user stopped it
 
 
 class ChatScreen(ChatCommands, Screen[None]):
@@ -186,6 +187,8 @@ class ChatScreen(ChatCommands, Screen[None]):
         if self.editing is not None:
             return conversation.messages[self.editing].parent
         leaf = conversation.messages.get(conversation.leaf)
+        if leaf is not None and leaf.role == "assistant" and not leaf.text:  # an answer that came to nothing
+            leaf = conversation.messages.get(leaf.parent)
         return leaf.parent if leaf and leaf.role == "user" else None  # an unanswered message: say it otherwise
 
     def start_answer(self, parent: int | None = None, going_on: ChatMessage | None = None) -> None:
@@ -205,7 +208,7 @@ class ChatScreen(ChatCommands, Screen[None]):
         if await self.app.ensure_model():
             await self.app.bridge.chat(prompt, self.session.params)
         else:
-            self.post_message(TurnEnded(TurnFailed(0, "no model is open", "", 6)))
+            self.post_message(TurnEnded(NOT_STARTED))
 
     # what comes back
 
@@ -274,10 +277,11 @@ class ChatScreen(ChatCommands, Screen[None]):
         )  # fmt: skip
 
     def _turn_failed(self, event: TurnFailed, alive: bool) -> None:
+        if event == NOT_STARTED:
+            return
         self.set_status(state="ready" if alive else "failed", detail="", fraction=0.0)
-        if event.message != "no model is open":  # that the model would not load was said already
-            again = "" if alive else "Ctrl+R loads the model again and repeats the question; nothing was lost."
-            self.add_notice(event.message, "\n".join(part for part in (event.hint, again) if part))
+        again = "" if alive else "Ctrl+R loads the model again and repeats the question; nothing was lost."
+        self.add_notice(event.message, "\n".join(part for part in (event.hint, again) if part))
 
     def _report_disk(self) -> None:
         error = self.session.conversation.write_error
@@ -310,8 +314,12 @@ class ChatScreen(ChatCommands, Screen[None]):
         if self._answer:
             self._answer.finish("cancelled")
             self.transcript.changed(self._answer)
-        self.set_status(state="stopping", detail="", fraction=0.0)
-        await self.app.bridge.cancel()
+        if self.app.bridge.busy:
+            self.set_status(state="stopping", detail="", fraction=0.0)
+            await self.app.bridge.cancel()
+        else:  # still waiting for the model to load
+            self.workers.cancel_group(self, "turn")
+            self.post_message(TurnEnded(NOT_STARTED))
 
     def action_browse(self) -> None:
         if self.transcript.views:
