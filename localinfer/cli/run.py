@@ -176,7 +176,8 @@ def summary(done: TurnDone, status: EngineStatus) -> str:
     parts = [f"{s.generated_tokens} tokens"]
     if s.decode_tok_s:
         parts.append(f"{s.decode_tok_s:.1f} tok/s")
-    parts.append(f"first token {s.ttft_s:.2f} s after {s.prompt_tokens - s.cached_tokens} prompt tokens")
+    if s.generated_tokens:
+        parts.append(f"first token {s.ttft_s:.2f} s after {s.prompt_tokens - s.cached_tokens} prompt tokens")
     if s.draft.proposed:
         parts.append(f"drafted {s.draft.accepted}/{s.draft.proposed}")
     parts.append(f"context {s.context_used}/{s.context_limit}")
