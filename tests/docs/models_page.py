@@ -1,0 +1,71 @@
+"""docs/models.md, made from the code: `python -m tests.docs.models_page` writes it."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from localinfer.formats.dequant import can_dequantize
+from localinfer.formats.ggml_types import GGMLType
+from localinfer.models.families import ARCHITECTURES
+from localinfer.models.tokenizer.pretokenizers import PRE_TOKENIZERS
+
+PAGE = Path(__file__).parents[2] / "docs" / "models.md"
+LINEAR_H = Path(__file__).parents[2] / "cpu_kernels" / "linear.h"
+FLOAT_ACTIVATIONS = {"F32", "F16", "BF16", "NVFP4"}  # named in cpu_kernels/linear.h
+
+
+def page() -> str:
+    return "\n".join(
+        [
+            "# What runs",
+            "",
+            "Made from the code by `python -m tests.docs.models_page`; a test compares it.",
+            "",
+            "Every architecture below, and every block type, is checked against llama.cpp's logits on a tiny model with",
+            "random weights, on the numpy reference, on the cpu backend and on MLX (mlx-cpu): prefilled whole, in chunks",
+            "of 7 and token by token, largest difference below 1e-3 (float32 files), mean KL divergence below 1e-5",
+            "(quantized files on the cpu backend, which rounds activations to 16 bits). A file with a tensor that the",
+            "decoder would not read is refused by name: it is a variant that would answer nonsense.",
+            "",
+            f"## Architectures ({len(ARCHITECTURES)})",
+            "",
+            "| `general.architecture` | family | file |",
+            "|---|---|---|",
+            *(_architecture_row(name) for name in sorted(ARCHITECTURES)),
+            "",
+            "## Block types",
+            "",
+            "`int16`: fused on the cpu backend with activations in 16-bit integers; `float`: fused with float32 activations.",
+            "",
+            "| type | bits per weight | cpu backend | numpy reference |",
+            "|---|---|---|---|",
+            *(_type_row(kind) for kind in GGMLType if can_dequantize(kind) and not kind.name.startswith("Q8_K")),
+            "",
+            f"## Tokenizers: SPM, Unigram, and byte-level BPE with {len(PRE_TOKENIZERS)} pre-tokenizers",
+            "",
+            "An unknown `tokenizer.ggml.pre` is refused by name (exit 5).",
+            "",
+            ", ".join(f"`{name}`" for name in sorted(PRE_TOKENIZERS)),
+            "",
+        ]
+    )
+
+
+def _architecture_row(name: str) -> str:
+    family = type(ARCHITECTURES[name])
+    words = re.sub(r"(?<=[a-z0-9])(?=[A-Z][a-z])", " ", family.__name__)
+    return f"| `{name}` | {words if words != 'Architecture' else 'plain'} | `models/families/{_module(family)}.py` |"
+
+
+def _module(family: type) -> str:
+    return family.__module__.rsplit(".", 1)[1]
+
+
+def _type_row(kind: GGMLType) -> str:
+    bits = f"{kind.bits_per_value:.4g}"
+    return f"| {kind.name} | {bits} | {'float' if kind.name in FLOAT_ACTIVATIONS else 'int16'} | yes |"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page())
