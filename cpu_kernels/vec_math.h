@@ -1,4 +1,4 @@
-/* exp, tanh, sigmoid and erf of float32, one value or a vector at a time: the same bits in every form.
+/* exp and tanh of float32, one value or a vector at a time: the same bits in every form.
  *
  * Each function is one sequence of float32 operations, written once over a small set of primitives (LI_VEC_MATH) and
  * expanded for plain C, AVX2, AVX-512 and NEON. The coefficients are minimax fits (iterated weighted least squares).
@@ -6,9 +6,8 @@
  *                  largest error                               outside the range
  *   li_exp         1.0 ulp on [-87.336, 88.722]                below: 0; above: infinity
  *   li_tanh        2 ulp                                       1 and -1
- *   li_sigmoid     3 ulp where exp(-x) is finite               0 and 1
- *   li_erf         2 ulp                                       1 and -1
- * A NaN gives a NaN. No denormals come out of li_exp. tests/cpu_kernels/test_attention_math.py measures the bounds.
+ * A NaN gives a NaN. No denormals come out of li_exp. The bounds were measured over every 37th float32 against libm in
+ * double; tests/cpu_kernels/test_attention_math.py looks at exp and tanh through attention.
  */
 #ifndef LI_VEC_MATH_H
 #define LI_VEC_MATH_H
@@ -20,7 +19,7 @@
 
 /* V the vector type, M its mask; the rest as named. SELECT(m, a, b): a where m, else b. SCALE2(p, t): p times 2 to the
  * integer that is held in the low bits of t. */
-#define LI_VEC_MATH(SUFFIX, ATTR, V, M, SET, ADD, SUB, MUL, DIV, FMA, MIN, ABS, COPYSIGN, LESS, ISNAN, SELECT, SCALE2) \
+#define LI_VEC_MATH(SUFFIX, ATTR, V, M, SET, ADD, SUB, MUL, DIV, FMA, ABS, COPYSIGN, LESS, ISNAN, SELECT, SCALE2) \
     ATTR V li_exp##SUFFIX(V x)                                                                                         \
     {                                                                                                                  \
         V magic = SET(12582912.0f); /* 1.5 * 2^23: adding it rounds to an integer */                                   \
@@ -39,11 +38,6 @@
         p = SELECT(LESS(SET(88.72283f), x), SET(__builtin_inff()), p);                                                 \
         return SELECT(ISNAN(x), x, p);                                                                                 \
     }                                                                                                                  \
-    ATTR V li_sigmoid##SUFFIX(V x)                                                                                     \
-    {                                                                                                                  \
-        V one = SET(1.0f);                                                                                             \
-        return DIV(one, ADD(one, li_exp##SUFFIX(SUB(SET(0.0f), x))));                                                  \
-    }                                                                                                                  \
     ATTR V li_tanh##SUFFIX(V x)                                                                                        \
     {                                                                                                                  \
         V a = ABS(x);                                                                                                  \
@@ -57,29 +51,6 @@
         V e = li_exp##SUFFIX(ADD(a, a));                                                                               \
         e = SUB(SET(1.0f), DIV(SET(2.0f), ADD(e, SET(1.0f))));                                                         \
         return COPYSIGN(SELECT(LESS(a, SET(0.625f)), q, e), x);                                                        \
-    }                                                                                                                  \
-    ATTR V li_erf##SUFFIX(V x)                                                                                         \
-    {                                                                                                                  \
-        V a = ABS(x);                                                                                                  \
-        V z = MUL(a, a);                                                                                               \
-        V s = SET(7.853858e-05f);                                                                                      \
-        s = FMA(s, z, SET(-0.00080101925f));                                                                           \
-        s = FMA(s, z, SET(0.0051883277f));                                                                             \
-        s = FMA(s, z, SET(-0.026853811f));                                                                             \
-        s = FMA(s, z, SET(0.112835854f));                                                                              \
-        s = FMA(s, z, SET(-0.37612626f));                                                                              \
-        s = FMA(s, z, SET(0.12837917f)); /* 2/sqrt(pi) - 1 */                                                          \
-        s = FMA(s, a, a);                                                                                              \
-        V b = MIN(SET(4.0f), a); /* erfc(4) is below half an ulp of 1 */                                               \
-        V r = SET(1.2579228e-05f);                                                                                     \
-        r = FMA(r, b, SET(-0.00033634034f));                                                                           \
-        r = FMA(r, b, SET(0.0036976957f));                                                                             \
-        r = FMA(r, b, SET(-0.023879344f));                                                                             \
-        r = FMA(r, b, SET(0.10637361f));                                                                               \
-        r = FMA(r, b, SET(0.63506824f));                                                                               \
-        r = FMA(r, b, SET(1.128669f));                                                                                 \
-        r = SUB(SET(1.0f), li_exp##SUFFIX(SUB(SET(0.0f), MUL(b, r))));                                                 \
-        return COPYSIGN(SELECT(LESS(a, SET(1.0f)), s, r), x);                                                          \
     }
 
 /* Plain C. */
@@ -97,12 +68,11 @@ static inline float li_vm_scale2(float p, float t)
 #define LI_VM_SUB(a, b) ((a) - (b))
 #define LI_VM_MUL(a, b) ((a) * (b))
 #define LI_VM_DIV(a, b) ((a) / (b))
-#define LI_VM_MIN(a, b) ((a) < (b) ? (a) : (b))
 #define LI_VM_LESS(a, b) ((a) < (b))
 #define LI_VM_ISNAN(a) ((a) != (a))
 #define LI_VM_SELECT(m, a, b) ((m) ? (a) : (b))
 LI_VEC_MATH(, static inline, float, int, LI_VM_SAME, LI_VM_ADD, LI_VM_SUB, LI_VM_MUL, LI_VM_DIV, __builtin_fmaf,
-            LI_VM_MIN, __builtin_fabsf, __builtin_copysignf, LI_VM_LESS, LI_VM_ISNAN, LI_VM_SELECT, li_vm_scale2)
+            __builtin_fabsf, __builtin_copysignf, LI_VM_LESS, LI_VM_ISNAN, LI_VM_SELECT, li_vm_scale2)
 
 #if LI_X86
 #include <immintrin.h>
@@ -118,7 +88,7 @@ LI_VEC_MATH(, static inline, float, int, LI_VM_SAME, LI_VM_ADD, LI_VM_SUB, LI_VM
 #define LI_VM_SCALE8(p, t)                                                                                             \
     _mm256_castsi256_ps(_mm256_add_epi32(_mm256_castps_si256(p), _mm256_slli_epi32(_mm256_castps_si256(t), 23)))
 LI_VEC_MATH(_avx2, LI_VM_AVX2, __m256, __m256, _mm256_set1_ps, _mm256_add_ps, _mm256_sub_ps, _mm256_mul_ps,
-            _mm256_div_ps, _mm256_fmadd_ps, _mm256_min_ps, LI_VM_ABS8, LI_VM_SIGN8, LI_VM_LESS8, LI_VM_ISNAN8,
+            _mm256_div_ps, _mm256_fmadd_ps, LI_VM_ABS8, LI_VM_SIGN8, LI_VM_LESS8, LI_VM_ISNAN8,
             LI_VM_SELECT8, LI_VM_SCALE8)
 
 /* Sixteen floats. */
@@ -131,21 +101,21 @@ LI_VEC_MATH(_avx2, LI_VM_AVX2, __m256, __m256, _mm256_set1_ps, _mm256_add_ps, _m
 #define LI_VM_SCALE16(p, t)                                                                                            \
     _mm512_castsi512_ps(_mm512_add_epi32(_mm512_castps_si512(p), _mm512_slli_epi32(_mm512_castps_si512(t), 23)))
 LI_VEC_MATH(_avx512, LI_VM_AVX512, __m512, __mmask16, _mm512_set1_ps, _mm512_add_ps, _mm512_sub_ps, _mm512_mul_ps,
-            _mm512_div_ps, _mm512_fmadd_ps, _mm512_min_ps, LI_VM_ABS16, LI_VM_SIGN16, LI_VM_LESS16, LI_VM_ISNAN16,
+            _mm512_div_ps, _mm512_fmadd_ps, LI_VM_ABS16, LI_VM_SIGN16, LI_VM_LESS16, LI_VM_ISNAN16,
             LI_VM_SELECT16, LI_VM_SCALE16)
 #endif
 
 #if LI_ARM64
 #include <arm_neon.h>
 
-/* Four floats. vminq gives a NaN for a NaN, as MIN(4, a) must. */
+/* Four floats. */
 #define LI_VM_FMA4(a, b, c) vfmaq_f32(c, a, b)
 #define LI_VM_SIGN4(a, s) vbslq_f32(vdupq_n_u32(0x80000000u), s, a)
 #define LI_VM_ISNAN4(a) vmvnq_u32(vceqq_f32(a, a))
 #define LI_VM_SCALE4(p, t)                                                                                             \
     vreinterpretq_f32_u32(vaddq_u32(vreinterpretq_u32_f32(p), vshlq_n_u32(vreinterpretq_u32_f32(t), 23)))
 LI_VEC_MATH(_neon, static inline __attribute__((always_inline)), float32x4_t, uint32x4_t, vdupq_n_f32, vaddq_f32,
-            vsubq_f32, vmulq_f32, vdivq_f32, LI_VM_FMA4, vminq_f32, vabsq_f32, LI_VM_SIGN4, vcltq_f32, LI_VM_ISNAN4,
+            vsubq_f32, vmulq_f32, vdivq_f32, LI_VM_FMA4, vabsq_f32, LI_VM_SIGN4, vcltq_f32, LI_VM_ISNAN4,
             vbslq_f32, LI_VM_SCALE4)
 #endif
 
