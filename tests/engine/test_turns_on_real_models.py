@@ -17,7 +17,7 @@ FILES = {
     "smollm2-135m-q4_1": "SmolLM2-135M-Instruct.Q4_1.gguf",
     "gemma-3-270m-q4_k_m": "gemma-3-270m-q4_k_m.gguf",
 }
-EVERY = 60 // int(os.environ.get("LOCALINFER_TEST_PROMPTS", "6"))  # of the corpus of 60
+EVERY = 60 // int(os.environ.get("LOCALINFER_TEST_PROMPTS", "3"))  # of the corpus of 60
 
 
 @pytest.fixture(autouse=True)
@@ -42,7 +42,7 @@ def test_drafting_changes_nothing(kv, params):
     with localinfer.load(model_path("smollm2-135m-q4_1"), ctx=1024, kv=kv, backend="cpu") as engine:
         for prompt in corpus()[::EVERY]:
             ids = engine.tokenizer.encode(prompt.text)
-            made = [SamplingParams(**{"temperature": 0, "max_tokens": 48, **params}, draft=d) for d in ("off", "auto")]
+            made = [SamplingParams(**{"temperature": 0, "max_tokens": 32, **params}, draft=d) for d in ("off", "auto")]
             off, on = ([*engine.generate(ids, p)][-1] for p in made)
             assert (on.tokens, on.text, on.reason) == (off.tokens, off.text, off.reason)
             drafted += on.stats.draft.proposed
@@ -85,7 +85,7 @@ def test_a_chat_through_the_service(name):
     status, events = asyncio.run(turn())
     done = events[-1]
     assert isinstance(done, TurnDone) and done.stats.decode_tok_s > 0
-    assert status.plan.total > 0 and 0 < done.stats.memory.peak_bytes
+    assert status.plan.total > 0 and done.stats.memory.peak_bytes > 0
     if status.has_template:
         assert "Paris" in done.text
     else:

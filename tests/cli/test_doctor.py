@@ -1,0 +1,74 @@
+"""doctor answers everywhere; sessions lists, shows, exports and deletes what was saved."""
+
+from __future__ import annotations
+
+import json
+
+from localinfer import doctor, paths
+from localinfer.history_store import HistoryStore
+from localinfer.machine import power_state
+
+
+def test_doctor_as_json_and_as_text(cli):
+    code, out, _ = cli("doctor", "--quick", "--json")
+    found = json.loads(out)
+    assert code == 0 and {"installation", "memory", "cpu", "terminal", "disk"} <= {f["topic"] for f in found}
+    assert all(f["level"] in ("PASS", "WARN", "FAIL") and f["text"] for f in found)
+    _, out, _ = cli("doctor", "--quick")
+    assert out.splitlines()[0].startswith("PASS  installation localinfer ")
+
+
+def test_a_check_that_breaks_is_a_finding(monkeypatch, cli):
+    def broken():
+        raise RuntimeError("no such thing here")
+        yield
+
+    monkeypatch.setattr(doctor, "_memory", broken)
+    code, out, _ = cli("doctor", "--quick")
+    assert code == 0 and "WARN  broken       could not be checked: RuntimeError: no such thing here" in out
+
+
+def test_missing_packages_fail_and_say_how_to_get_them(monkeypatch, cli):
+    monkeypatch.setattr(doctor, "_version", lambda name: None if name == "textual" else "1")
+    code, out, _ = cli("doctor", "--quick")
+    assert code == 1 and "FAIL  packages     missing: textual" in out and "-> pip install textual" in out
+
+
+def test_power_state_reads_what_the_system_says(tmp_path, monkeypatch):
+    monkeypatch.setattr("sys.platform", "linux")
+    assert power_state(tmp_path) == {"power": None, "governor": None, "temperature_c": None}
+    for path, text in {
+        "class/power_supply/AC/online": "1\n",
+        "class/thermal/thermal_zone0/temp": "41000",
+        "class/thermal/thermal_zone1/temp": "n/a",
+        "devices/system/cpu/cpu0/cpufreq/scaling_governor": "performance\n",
+    }.items():
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text(text)
+    assert power_state(tmp_path) == {"power": "mains", "governor": "performance", "temperature_c": 41.0}
+
+
+def saved():
+    conversation = HistoryStore(paths.sessions_dir()).new()
+    user = conversation.add(0, "user", "Where does the \x1b[31mfox live?")
+    answer = conversation.add(user.id, "assistant", "In the wood.")
+    conversation.end(answer.id, "done")
+    conversation.close()
+    return conversation.id
+
+
+def test_sessions(cli, tmp_path):
+    assert cli("sessions") == (0, "", "no conversations\n")
+    name = saved()
+    code, out, _ = cli("sessions", "list")
+    assert code == 0 and out.startswith(name) and "2 messages" in out and "\x1b" not in out
+    assert json.loads(cli("sessions", "list", "fox", "--json")[1])[0]["id"] == name
+    assert json.loads(cli("sessions", "list", "wolf", "--json")[1]) == []
+    code, out, _ = cli("sessions", "show", name[:-2])
+    assert code == 0 and "In the wood." in out and "\x1b" not in out
+    assert json.loads(cli("sessions", "export", name, "--format", "json")[1])["messages"]
+    target = tmp_path / "out.md"
+    assert cli("sessions", "export", name, "-o", target)[0] == 0 and "In the wood." in target.read_text()
+    assert cli("sessions", "export", name, "-o", tmp_path / "no" / "folder.md")[0] == 2
+    assert cli("sessions", "rm", name)[0] == 0
+    assert cli("sessions", "show", name)[0] == 2
