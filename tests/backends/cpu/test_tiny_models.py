@@ -117,3 +117,16 @@ def test_smaller_kv_types_stay_close(tiny, kv_type: str, limit: float) -> None:
     kv = model.new_kv(kv_type=kv_type)
     found = model.logits(ids, 24, kv=kv)
     assert 0 < mean_kl(golden_logits("gemma3"), found) < limit
+
+
+@pytest.mark.parametrize("name", ALL_MODELS)
+def test_instruction_sets_change_no_bit(lib, tiny, name: str) -> None:
+    """Plain C, as on a processor without AVX2 or NEON."""
+    ids, model = tokens(name), tiny(name)
+    fast = model.logits(ids, 30)
+    assert lib.li_cpu_select(b"scalar") == 0
+    try:
+        assert np.array_equal(model.logits(ids, 30), fast)
+        assert np.array_equal(model.logits(ids[:20], 1), fast[:20])
+    finally:
+        lib.li_cpu_select(b"")
