@@ -44,7 +44,8 @@ def other_cases() -> Iterator[Case]:
         vec, rows = attend_shape(d, n_rows)
         stored = "float16" if name == "F16" else "uint16"
         template = (
-            ("ROWS", rows), ("DK", d), ("DV", d), ("VEC", vec), ("SPLIT", SPLIT), ("V_IN_K", 0), ("SOFTCAP", 1), ("ALIBI", 1),
+            ("ROWS", rows), ("DK", d), ("DV", d), ("VEC", vec), ("SPLIT", SPLIT), ("V_IN_K", 0),
+            ("SOFTCAP", 1), ("ALIBI", 1),
         )  # fmt: skip
         types = dict.fromkeys(("q", "slopes", "reals", "sums", "stats"), FLOATS)
         types |= {"keys": stored, "values": stored, "sizes": "int32"}

@@ -1,6 +1,6 @@
-"""Every kernel in the form MLX gives it on CUDA, compiled by nvcc; `python -m tests.metal_kernels.nvcc` prints registers
-and spills. MLX's CPU build does not generate CUDA sources, so its form is written here: inputs as const pointers,
-template values as constexpr (mlx/backend/cuda/custom_kernel.cpp, v0.32)."""
+"""Every kernel in the form MLX gives it on CUDA, compiled by nvcc: `python -m tests.metal_kernels.nvcc` prints
+registers and spills. MLX's CPU build does not generate CUDA sources, so its form is written here: inputs as const
+pointers, template values as constexpr (mlx/backend/cuda/custom_kernel.cpp, v0.32)."""
 
 from __future__ import annotations
 

@@ -46,9 +46,12 @@ BLOCKS: dict[GGMLType, BlockGeometry] = {
 }
 
 
+SMALLEST_ROW = 16  # values; MLX passes arrays of fewer than 8 elements in another address space
+
+
 def has_kernel(gtype: GGMLType, n_in: int) -> bool:
     """True where rows of n_in values of this type are multiplied from their blocks."""
-    return gtype in BLOCKS and n_in % BLOCKS[gtype].values == 0
+    return gtype in BLOCKS and n_in % BLOCKS[gtype].values == 0 and n_in >= SMALLEST_ROW
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 import mlx.core as mx
@@ -16,6 +17,7 @@ from localinfer.backends.mlx.weights import BlockWeight, DenseWeight, MLXWeight
 from localinfer.formats.gguf import GGUFFile, TensorInfo
 from localinfer.units import GIB, format_bytes
 
+SMALLEST_BYTES = 32  # of a matrix used as blocks: MLX passes arrays of fewer than 8 elements in another address space
 TOUCH_BYTES = 4 * GIB  # made resident by one command buffer: far less than trips the GPU's watchdog
 
 
@@ -67,9 +69,11 @@ def _load(file: GGUFFile, info: TensorInfo, device: MLXDevice) -> tuple[Any, int
     if len(info.shape) < 2:
         vector = DenseWeight(raw, info.type, info.shape, mx.float32)
         return vector, 0, vector.decoded_bytes, ""
+    if info.n_bytes < SMALLEST_BYTES:
+        return DenseWeight(raw, info.type, info.shape, device.half), 0, 4 * prod(info.shape), ""
     if not has_kernel(info.type, info.shape[-1]):
         dense = DenseWeight(raw, info.type, info.shape, device.half)
-        return dense, 0, dense.decoded_bytes, f"{info.type.name} has no kernel here and is decoded"
+        return dense, 0, dense.decoded_bytes, f"{info.type.name} with rows of {info.shape[-1]} has no kernel here"
     found = adopt(raw.obj, info.offset, info.n_bytes, BLOCKS[info.type].alignment)
     reason = found.reason if device.shares_memory else ""
     return BlockWeight(raw, info.type, info.shape, found), found.window_bytes, found.copied_bytes, reason
