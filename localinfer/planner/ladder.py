@@ -78,7 +78,12 @@ def _smaller_quant(plan: Plan) -> Iterator[Repair]:
         size = int(plan.model.params * bits / 8)
         left = plan.left + plan.parts["weights"] - size
         if bits < 0.97 * bits_now and left >= 0:
-            yield Repair(f"a {quant} file of the model, about {format_bytes(size)}", "fits", left, estimated=True)
+            yield Repair(
+                f"{'an' if quant[0] == 'I' else 'a'} {quant} file of the model, about {format_bytes(size)}",
+                "fits",
+                left,
+                estimated=True,
+            )
             return
 
 

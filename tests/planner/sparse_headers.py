@@ -116,12 +116,13 @@ def metadata(name: str, s: Sizes) -> dict[str, Any]:
         keys |= {"expert_count": s.experts, "expert_used_count": s.used, "expert_feed_forward_length": s.ffn}
     if s.window:
         keys["attention.sliding_window"] = s.window
-    tokens = [f"<{i}>" for i in range(s.vocab)]
+    n_tokens = s.vocab if s.header_bytes else 1000  # the whole vocabulary only where the header's size matters
+    tokens = [f"<{i}>" for i in range(n_tokens)]
     return {
         "general.architecture": s.arch, "general.name": name, "general.quantization_version": 2,
         **{f"{s.arch}.{k}": v for k, v in keys.items()},
         "tokenizer.ggml.model": "gpt2", "tokenizer.ggml.pre": "default", "tokenizer.ggml.tokens": tokens,
-        "tokenizer.ggml.token_type": [1] * s.vocab, "tokenizer.ggml.merges": ["< 0"],
+        "tokenizer.ggml.token_type": [1] * n_tokens, "tokenizer.ggml.merges": ["< 0"],
     }  # fmt: skip
 
 

@@ -54,7 +54,7 @@ def test_235b_at_32k_says_what_would_do(sparse_models):
     options = [r.option for r in repairs(plan)]
     assert options[0] == f"--ctx {plan.max_ctx['f16']}"
     assert f"--ctx {plan.max_ctx['q4_0']} --kv q4_0" in options
-    assert any(r.change.startswith("a ") and r.estimated for r in repairs(plan))  # a smaller file
+    assert any(r.change.startswith("an IQ") and r.estimated for r in repairs(plan))  # a smaller file
 
 
 def test_a_smaller_quantization_is_named_with_its_size(sparse_models):
