@@ -1,4 +1,4 @@
-"""Pictures of the app for the documentation: `python -m tests.tui.gallery [FOLDER]` (docs/pictures).
+"""Pictures of the app for the documentation: `python -m tests.tui.gallery [FOLDER [NAME ...]]` (docs/pictures).
 
 The screens are the real ones; the engine is scripted and the clock of the conversations is fixed, so that a picture
 only changes when the app does.
@@ -21,6 +21,8 @@ from localinfer.engine.params import EngineOptions
 from localinfer.history_store import HistoryStore
 from localinfer.settings import Settings
 from localinfer.tui.app import LocalinferApp
+from localinfer.tui.models import ModelRow, add_plan
+from localinfer.tui.screens.models import ModelsScreen
 from localinfer.tui.themes import DARK, LIGHT
 from tests.fakes.scripted_service import READY, Answer, ScriptedService
 from tests.tui import plans
@@ -46,6 +48,10 @@ def bound(bandwidth: float, weights: int, kv_per_token: int, depth: int) -> floa
 2. A shorter context keeps *less* of the past.
 """
 THOUGHTS = "They ask for a reason and for numbers.\n\nThe decode step is bound by memory bandwidth."
+MODELS = (
+    ("gemma-3-12b-q4_k", "huggingface"), ("llama-3.1-8b-q4_k", "lmstudio"), ("qwen3-0.6b-q8_0", "localinfer"),
+    ("qwen3-30b-a3b-q4_k", "localinfer"), ("qwen3-8b-bf16", "ollama"), ("llama-3.3-70b-q4_k", "huggingface"),
+)  # fmt: skip
 WIDE, NORMAL, SMALL = (120, 36), (96, 30), (40, 12)
 Act = Callable[[Any], Awaitable[None]]
 
@@ -119,6 +125,36 @@ async def plan(pilot: Any) -> None:
     await settle(pilot)
 
 
+async def models(pilot: Any) -> None:
+    app = pilot.app
+    screen = ModelsScreen()
+    await app.push_screen(screen)
+    screen.workers.cancel_group(screen, "list")
+    rows = [ModelRow(name, f"/models/{name}.gguf", plans.facts(name).file_bytes, source) for name, source in MODELS]
+    for row in rows:
+        add_plan(row, plans.plan(row.name, app.options))
+    screen.rows = rows
+    screen._show()
+    await settle(pilot)
+
+
+async def conversations(pilot: Any) -> None:
+    store = pilot.app.session.store
+    for title in (
+        "Sourdough at 24 degrees",
+        "Rust lifetimes, once more",
+        "Letter to the landlord",
+        "Orbital mechanics",
+    ):
+        saved = store.new()
+        saved.add(0, "user", title)
+        saved.add(1, "assistant", "…", state="eos")
+        saved.pin(title.startswith("Rust"))
+        saved.close()
+    pilot.app.chat.command_chats("")
+    await settle(pilot)
+
+
 async def help_screen(pilot: Any) -> None:
     pilot.app.chat.command_help("")
     await settle(pilot)
@@ -137,6 +173,8 @@ PICTURES: dict[str, tuple[tuple[int, int], str, Act]] = {
     "thinking": (NORMAL, LIGHT.name, thinking),
     "commands": (NORMAL, DARK.name, palette_of_commands),
     "plan": (NORMAL, DARK.name, plan),
+    "models": (NORMAL, DARK.name, models),
+    "conversations": (NORMAL, LIGHT.name, conversations),
     "help": (NORMAL, LIGHT.name, help_screen),
 }
 
@@ -166,7 +204,7 @@ def main() -> None:
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as home:
         os.environ["LOCALINFER_HOME"] = home
-        for name in PICTURES:
+        for name in sys.argv[2:] or PICTURES:
             print(asyncio.run(picture(name, folder)))
 
 

@@ -21,7 +21,7 @@ MACHINE = MemoryBudget(
 )  # fmt: skip
 
 
-@lru_cache(maxsize=4)
+@lru_cache(maxsize=8)
 def facts(name: str) -> ModelFacts:
     with tempfile.TemporaryDirectory() as folder, GGUFFile.open(write_header(Path(folder), name)) as file:
         return ModelFacts.from_gguf(file)

@@ -86,14 +86,15 @@ class ChatScreen(ChatCommands, Screen[None]):
     def compose(self) -> ComposeResult:
         yield TopBar()
         with Horizontal(id="middle"):
-            with Vertical(id="column"), Container(id="stage"):
-                with Vertical(id="welcome"):
-                    yield Static("localinfer", id="welcome-name")
-                    yield Static("", id="welcome-model")
-                    yield Static("Enter sends · / commands · @ attaches a file · F1 help", id="welcome-more")
-                yield Transcript()
-                with Container(id="badge"):
-                    yield Static("")
+            with Vertical(id="column"):
+                with Container(id="stage"):
+                    with Vertical(id="welcome"):
+                        yield Static("localinfer", id="welcome-name")
+                        yield Static("", id="welcome-model")
+                        yield Static("Enter sends · / commands · @ attaches a file · F1 help", id="welcome-more")
+                    yield Transcript(self.settings.text_width)
+                    with Container(id="badge"):
+                        yield Static("")
                 with Vertical(id="bottom"):
                     yield CompletionMenu()
                     yield Composer()
