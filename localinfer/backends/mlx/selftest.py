@@ -1,0 +1,253 @@
+"""What a first person with a Mac or an NVIDIA card runs: kernels against numpy, zero copies, bandwidth, watchdog.
+
+`run()` gives a Report of plain lines to paste; a check that fails does not stop the next. Nothing here is needed to
+compute: it is the part of the tests that this project's machines cannot run.
+"""
+
+from __future__ import annotations
+
+import mmap
+import platform
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from importlib.metadata import version
+from typing import Any
+
+import mlx.core as mx
+import numpy as np
+
+from localinfer.backends.mlx.adopt import Adopted, adopt
+from localinfer.backends.mlx.device import MLXDevice, find_device
+from localinfer.backends.mlx.gpu_linear import BlockLinear
+from localinfer.backends.mlx.gpu_ops import GpuOps
+from localinfer.backends.mlx.kernels import BLOCKS
+from localinfer.backends.mlx.kv import MLXKV
+from localinfer.backends.mlx.launch import CudaLauncher, Launcher, MetalLauncher
+from localinfer.backends.mlx.weights import BlockWeight
+from localinfer.backends.reference.kv import ReferenceKV
+from localinfer.backends.reference.ops import ReferenceOps
+from localinfer.errors import LocalinferError
+from localinfer.formats.dequant import dequantize
+from localinfer.formats.ggml_types import GGMLType
+from localinfer.formats.quant import random_blocks
+from localinfer.kv.spec import KVLayer, KVSpec
+from localinfer.models.config import AttentionConfig
+from localinfer.units import GIB, MIB
+
+TIMED_TYPES = (GGMLType.Q4_K, GGMLType.Q6_K, GGMLType.Q8_0, GGMLType.Q4_0, GGMLType.MXFP4)
+# Bytes a second as the makers state them, for the share; other devices get the figure alone.
+KNOWN_BANDWIDTH = {"M2 Max": 400e9, "M2 Ultra": 800e9, "RTX PRO 6000": 1792e9}
+
+
+@dataclass(frozen=True)
+class Check:
+    name: str
+    passed: bool | None  # None: a measurement, not a verdict
+    detail: str
+
+    def line(self) -> str:
+        word = {True: "ok  ", False: "FAIL", None: "    "}[self.passed]
+        return f"{word} {self.name}: {self.detail}"
+
+
+@dataclass
+class Report:
+    device: str
+    checks: list[Check] = field(default_factory=list)
+
+    @property
+    def passed(self) -> bool:
+        return all(c.passed is not False for c in self.checks)
+
+    def text(self) -> str:
+        """To be pasted into a report."""
+        return "\n".join([f"localinfer gpu-selftest on {self.device}", *(c.line() for c in self.checks)])
+
+
+@dataclass
+class Setup:
+    """`types`: block types to check; `timed`: whether to measure (needs a real device and a few GB of memory)."""
+
+    device: MLXDevice
+    launcher: Launcher
+    types: Sequence[GGMLType] = tuple(BLOCKS)
+    timed: bool = True
+
+
+def run(setup: Setup | None = None, progress: Callable[[str], None] = lambda text: None) -> Report:
+    """All checks on the device found (or the one given). Without a GPU the report says so in one line."""
+    device = setup.device if setup else find_device()
+    report = Report(f"{device.name} ({', '.join((device.target, *device.features))})")
+    report.checks.append(Check("versions", None, _versions()))
+    if setup is None and device.target == "cpu":
+        detail = "MLX finds none here: kernels cannot run (on the host they are executed by the test suite)"
+        report.checks.append(Check("gpu", False, detail))
+        return report
+    setup = setup or Setup(device, MetalLauncher() if device.target == "metal" else CudaLauncher())
+    for name, check in _checks(setup):
+        progress(name)
+        report.checks.extend(_guarded(name, check))
+    return report
+
+
+def _checks(setup: Setup) -> Iterator[tuple[str, Callable[[], Iterable[Check]]]]:
+    yield "kernels", lambda: _matrices(setup)
+    yield "attention", lambda: _attention(setup)
+    yield "zero copies", lambda: _zero_copies(setup)
+    if setup.timed:
+        yield "bandwidth", lambda: _bandwidth(setup)
+        yield "prefill", lambda: _prefill(setup)
+        yield "watchdog", lambda: _watchdog()
+
+
+def _guarded(name: str, check: Callable[[], Iterable[Check]]) -> list[Check]:
+    """A device that fails says how; the other checks still run."""
+    done: list[Check] = []
+    try:
+        done.extend(check())
+    except (RuntimeError, ValueError, LocalinferError) as error:
+        done.append(Check(name, False, " ".join(str(error).split())[:300]))
+    return done
+
+
+def _versions() -> str:
+    return f"mlx {version('mlx')}, Python {platform.python_version()}, {platform.platform()}"
+
+
+# -- correctness ------------------------------------------------------------------------------------------------------
+
+
+def _weight(gtype: GGMLType, n_out: int, n_in: int, seed: int) -> tuple[BlockWeight, np.ndarray]:
+    """Random blocks and their values."""
+    raw = random_blocks(gtype, (n_out, n_in), np.random.default_rng(seed))
+    flat = np.ascontiguousarray(raw).reshape(-1).view(np.uint8)
+    words = np.concatenate([flat, np.zeros(-flat.size % 4, np.uint8)]).view(np.uint32)
+    found = Adopted(mx.array(words), 0, flat.size)
+    return BlockWeight(memoryview(flat.data), gtype, (n_out, n_in), found), dequantize(flat, gtype, (n_out, n_in))
+
+
+def _matrices(setup: Setup) -> Iterator[Check]:
+    """Every type: 1, 3 and 16 vectors, a product by decoded tiles, and decoded rows to the bit."""
+    blocks = BlockLinear(setup.launcher, setup.device.half)
+    rng = np.random.default_rng(0)
+    for gtype in setup.types:
+        w, values = _weight(gtype, 257, 1280, int(gtype))
+        errors = []
+        for n in (1, 3, 16, 33):
+            x = rng.standard_normal((n, 1280)).astype(np.float32)
+            found = np.array(blocks.linear(mx.array(x), w, None))
+            room = np.abs(x) @ np.abs(values).T + 1e-30
+            errors.append(float((np.abs(found - x @ values.T) / room).max()))
+        rows = np.array(blocks.rows(w, [256, 0, 31]))
+        same = np.array_equal(rows, values[[256, 0, 31]])
+        tile = 2.0**-6 if setup.device.half == mx.bfloat16 else 2.0**-9
+        good = max(errors[:3]) < 4e-6 and errors[3] < tile and same
+        parts = ", ".join(f"{e:.1e}" for e in errors)
+        detail = f"error of 1, 3, 16, 33 vectors {parts}; rows {'equal' if same else 'differ'}"
+        yield Check(f"matrix {gtype.name}", good, detail)
+
+
+def _attention(setup: Setup) -> Iterator[Check]:
+    """A prompt of 20 and 3 tokens over each KV type, with a window that rolls over, against numpy."""
+    ops, reference = GpuOps(setup.launcher, setup.device.half), ReferenceOps()
+    attn = AttentionConfig(n_heads=4, n_kv_heads=2, d_k=128, d_v=128, scale=0.09, window=24)
+    for kv_type in ("f16", "q8_0", "q4_0"):
+        layer = KVLayer("window", 2, 128, 128, kv_type, kv_type, 4, 24)
+        spec = KVSpec(256, 20, (layer,))
+        kv, exact = MLXKV(spec, ops.encode_kv), ReferenceKV(spec)
+        rng, worst = np.random.default_rng(1), 0.0
+        for n in (20, 3, 20, 20, 1):
+            q, k, v = (rng.standard_normal((n, h, 128)).astype(np.float32) for h in (4, 2, 2))
+            found = ops.attention(mx.array(q), mx.array(k), mx.array(v), kv, 0, attn)
+            mx.eval(found, kv.arrays())
+            expected = reference.attention(q, k, v, exact, 0, attn)
+            kv.length = exact.length = kv.length + n
+            worst = max(worst, float(np.abs(np.array(found) - expected).max()))
+        limit = 0.03 if setup.device.half == mx.bfloat16 else 4e-3
+        yield Check(f"attention over {kv_type}", worst < limit, f"largest error {worst:.1e}")
+
+
+def _zero_copies(setup: Setup) -> Iterator[Check]:
+    """MLX's active memory grows by exactly the window, and the numbers are the file's."""
+    n_bytes, offset = 8 * MIB + 96, 12 * mmap.PAGESIZE + 4096 + 32
+    data = np.random.default_rng(2).integers(0, 2**32, (offset + n_bytes) // 4, np.uint32)
+    with tempfile.TemporaryFile() as file:
+        file.write(data.tobytes())
+        file.flush()
+        mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        before = mx.get_active_memory()
+        found = adopt(mapped, offset, n_bytes, 16)
+        grown = mx.get_active_memory() - before
+        same = np.array_equal(np.array(found.words[: n_bytes // 4]), data[offset // 4 :])
+    yield Check("values through the adopted window", same, "equal" if same else "differ")
+    if setup.device.shares_memory:
+        good = found.copied_bytes == 0 and grown == found.window_bytes
+        reason = f" ({found.reason})" if found.reason else ""
+        detail = f"active memory +{grown}, window {found.window_bytes}, copied {found.copied_bytes}{reason}"
+        yield Check("zero copies", good, detail)
+    else:
+        yield Check("one copy", found.copied_bytes == n_bytes, f"{found.copied_bytes} bytes for {n_bytes} in the file")
+
+
+# -- measurements -----------------------------------------------------------------------------------------------------
+
+
+def _seconds(work: Callable[[], Any], reps: int = 5) -> float:
+    """The median of a few runs, the first of which only warms up."""
+    mx.eval(work())
+    times = []
+    for _ in range(reps):
+        start = time.perf_counter()
+        mx.eval(work())
+        times.append(time.perf_counter() - start)
+    return float(np.median(times))
+
+
+def _share(device: MLXDevice, bytes_per_s: float) -> str:
+    known = next((b for name, b in KNOWN_BANDWIDTH.items() if name in device.name), None)
+    return f"{bytes_per_s / 1e9:.0f} GB/s" + (f", {bytes_per_s / known:.0%} of {known / 1e9:.0f}" if known else "")
+
+
+def _bandwidth(setup: Setup) -> Iterator[Check]:
+    """1, 4 and 16 vectors through 1 GiB of matrices of 4096 x 14336, so that no cache holds them."""
+    blocks = BlockLinear(setup.launcher, setup.device.half)
+    for gtype in TIMED_TYPES:
+        w, _ = _weight(gtype, 4096, 14336, 1)
+        n_copies = max(2, GIB // w.words.nbytes)
+        copies = [BlockWeight(memoryview(b""), gtype, w.shape, Adopted(w.words + 0, 0, 0)) for _ in range(n_copies)]
+        mx.eval([c.words for c in copies])
+        n_bytes = sum(c.words.nbytes for c in copies)
+        for n in (1, 4, 16):
+            spent = _seconds(partial(_all_products, blocks, mx.zeros((n, 14336)), copies))
+            yield Check(f"bandwidth {gtype.name}, {n} vectors", None, _share(setup.device, n_bytes / spent))
+
+
+def _all_products(blocks: BlockLinear, x: mx.array, matrices: list[BlockWeight]) -> list[mx.array]:
+    return [blocks.linear(x, w, None) for w in matrices]
+
+
+def _prefill(setup: Setup) -> Iterator[Check]:
+    """512 tokens through one 4096 x 14336 matrix."""
+    blocks = BlockLinear(setup.launcher, setup.device.half)
+    x = mx.random.normal((512, 14336))
+    for gtype in (GGMLType.Q4_K, GGMLType.Q8_0):
+        w, _ = _weight(gtype, 4096, 14336, 1)
+        spent = _seconds(partial(blocks.linear, x, w, None))
+        flops = 2 * 512 * 4096 * 14336 / spent
+        yield Check(f"prefill {gtype.name}", None, f"{flops / 1e12:.1f} TFLOP/s, {spent * 1e3:.2f} ms")
+
+
+def _watchdog() -> Iterator[Check]:
+    """Command buffers of up to a second, as the longest prefill chunk; MLX raises where the system ends one."""
+    a = mx.random.normal((4096, 4096))
+    one = _seconds(lambda: a @ a)
+    for seconds in (0.25, 0.5, 1.0):
+        y = a
+        for _ in range(max(1, int(seconds / one))):
+            y = (y @ a) * 1e-3
+        start = time.perf_counter()
+        mx.eval(y)
+        yield Check("watchdog", True, f"{time.perf_counter() - start:.2f} s of work in one evaluation")

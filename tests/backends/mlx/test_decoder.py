@@ -1,0 +1,98 @@
+"""Whole models on mlx-cpu: against llama.cpp's logits, against the cpu backend, and against themselves."""
+
+from __future__ import annotations
+
+import os
+from functools import cache
+from pathlib import Path
+
+import mlx.core as mx
+import numpy as np
+import pytest
+
+from localinfer.backends.cpu.backend import CpuBackend
+from localinfer.backends.cpu.lib import library_path, open_library
+from localinfer.backends.mlx.backend import MLXBackend
+from localinfer.backends.mlx.device import MLXDevice
+from localinfer.backends.reference.backend import ReferenceBackend
+from localinfer.formats.gguf import GGUFFile
+from localinfer.kv.spec import KVSpec
+from localinfer.models.config import ModelConfig
+from tests.backends.mlx.conftest import GOLDEN, golden_logits, tokens
+
+CPU = MLXDevice("cpu", "mlx-cpu", 1 << 30, mx.float32)
+MODELS = ["llama", "gemma3", "falcon-h1", "llama256-moe-Q4_K_M"]
+# llama.cpp rounds activations of quantized models; its own logits are this far from exact ones.
+FROM_GOLDEN = {"llama256-moe-Q4_K_M": 0.02}
+
+
+@cache
+def opened(name: str) -> tuple[GGUFFile, ModelConfig]:
+    file = GGUFFile.open(GOLDEN / f"{name}.gguf")
+    return file, ModelConfig.from_gguf(file)
+
+
+def logits(backend, name: str, step: int, kv_type: str = "f32", chunk: int = 96) -> np.ndarray:
+    file, config = opened(name)
+    model = backend.load(file, config, lambda fraction, what: None)
+    kv = model.new_kv(KVSpec.from_config(config, 128, kv_type, kv_type, chunk))
+    assert kv.n_bytes >= kv.spec.n_bytes or backend.device_info().backend == "reference"
+    ids = tokens(name)
+    out = [model.forward(ids[i : i + step], kv, len(ids[i : i + step])) for i in range(0, len(ids), step)]
+    return np.concatenate(out)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_logits_match_llamacpp(name: str) -> None:
+    found = logits(MLXBackend(device=CPU), name, 96)
+    assert np.abs(found - golden_logits(name)).max() < FROM_GOLDEN.get(name, 1e-3)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_logits_match_the_cpu_backend(name: str) -> None:
+    if library_path() is None:
+        pytest.skip("the C kernels are not built")
+    expected = logits(CpuBackend(open_library(), 1), name, 96)
+    # The cpu backend rounds activations to 16 bits for quantized matrices.
+    limit = 1e-3 if name not in FROM_GOLDEN else 5e-3
+    assert np.abs(logits(MLXBackend(device=CPU), name, 96) - expected).max() < limit
+
+
+@pytest.mark.parametrize(("name", "step"), [("gemma3", 7), ("gemma3", 1), ("falcon-h1", 13)])
+def test_chunks_and_rings_change_nothing_that_counts(name: str, step: int) -> None:
+    """With a chunk of 13 gemma3's windows are rings that roll over several times."""
+    found = logits(MLXBackend(device=CPU), name, step, chunk=13)
+    assert np.abs(found - logits(MLXBackend(device=CPU), name, 96)).max() < 1e-4
+
+
+@pytest.mark.parametrize("kv_type", ["f16", "q8_0", "q4_0"])
+def test_smaller_kv_types_are_the_references(kv_type: str) -> None:
+    """A value may round the other way where float32 sums differ in their last bit: hence not to the bit."""
+    found = logits(MLXBackend(device=CPU), "gemma3", 24, kv_type)
+    expected = logits(ReferenceBackend(), "gemma3", 24, kv_type)
+    assert np.abs(found - expected).max() < {"f16": 2e-3, "q8_0": 2e-2, "q4_0": 0.2}[kv_type]
+    assert np.median(np.abs(found - expected)) < 1e-3
+
+
+def test_copies_are_counted_and_said() -> None:
+    file, config = opened("llama")
+    model = MLXBackend(device=CPU).load(file, config, lambda fraction, what: None)
+    assert model.copied_bytes == sum(4 * int(np.prod(i.shape)) for i in file.tensors.values())
+    assert any("full copy" in notice for notice in model.notices)
+
+
+@pytest.mark.model
+def test_real_model_agrees_with_the_cpu_backend() -> None:
+    folder = os.environ.get("LOCALINFER_TEST_MODELS")
+    path = Path(folder or ".") / "SmolLM2-135M-Instruct.Q4_1.gguf"
+    if not path.exists() or library_path() is None:
+        pytest.skip("needs SmolLM2-135M-Instruct.Q4_1.gguf in LOCALINFER_TEST_MODELS and the C kernels")
+    with GGUFFile.open(path) as file:
+        config, found = ModelConfig.from_gguf(file), []
+        for backend in (MLXBackend(device=CPU), CpuBackend(open_library(), 2)):
+            model = backend.load(file, config, lambda fraction, what: None)
+            kv = model.new_kv(KVSpec.from_config(config, 32, "f32", "f32", 8))
+            found.append(np.concatenate([model.forward([504, 2017, 314, 253], kv, 4), model.forward([284], kv, 1)]))
+            model.close()
+    assert np.array_equal(found[0].argmax(axis=1), found[1].argmax(axis=1))
+    assert np.abs(found[0] - found[1]).max() < 1e-2

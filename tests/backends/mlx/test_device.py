@@ -1,0 +1,91 @@
+"""What is chosen by device, from the strings that devices report."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import mlx.core as mx
+import pytest
+
+from localinfer.backends.mlx import backend
+from localinfer.backends.mlx.cuda_device import check_cuda
+from localinfer.backends.mlx.device import find_device, metal_device
+from localinfer.backends.mlx.selftest import run
+from localinfer.errors import BackendError
+
+ON_CPU = not mx.metal.is_available() and not mx.cuda.is_available()
+
+
+@pytest.mark.parametrize(
+    ("architecture", "half"),
+    [("applegpu_g13s", mx.float16), ("applegpu_g14s", mx.float16), ("applegpu_g14g", mx.float16),
+     ("applegpu_g15s", mx.bfloat16), ("applegpu_g16s", mx.bfloat16), ("applegpu_g17s", mx.bfloat16), ("", mx.float16)],
+)  # fmt: skip
+def test_old_gpus_compute_in_float16(architecture: str, half: mx.Dtype) -> None:
+    info = {"architecture": architecture, "device_name": "Apple M2 Max", "max_recommended_working_set_size": 72 << 30}
+    device = metal_device(info)
+    assert (device.half, device.memory_bytes, device.name) == (half, 72 << 30, "Apple M2 Max")
+    assert device.shares_memory
+
+
+@pytest.mark.skipif(not ON_CPU, reason="this machine has a GPU")
+def test_without_gpu_the_slow_path_is_named() -> None:
+    assert find_device().target == "cpu"
+    info = backend.MLXBackend().device_info()
+    assert info.name == "mlx-cpu" and "slow path" in info.notices[0]
+    report = run()
+    assert not report.passed and "kernels cannot run" in report.text() and len(report.text().splitlines()) == 3
+
+
+class FakeNvml(SimpleNamespace):
+    NVMLError = OSError
+
+    def __init__(self, driver: str = "580.65.06", capability: tuple[int, int] = (12, 0), count: int = 1) -> None:
+        super().__init__(
+            nvmlInit=lambda: None,
+            nvmlShutdown=lambda: None,
+            nvmlDeviceGetCount=lambda: count,
+            nvmlDeviceGetHandleByIndex=lambda i: i,
+            nvmlDeviceGetName=lambda card: b"NVIDIA RTX PRO 6000 Blackwell",
+            nvmlSystemGetDriverVersion=lambda: driver,
+            nvmlDeviceGetCudaComputeCapability=lambda card: capability,
+            nvmlDeviceGetMemoryInfo=lambda card: SimpleNamespace(free=95 << 30),
+        )
+
+
+def test_card_is_described() -> None:
+    card = check_cuda(FakeNvml())
+    assert (card.capability, card.free_bytes, card.name) == ("12.0", 95 << 30, "NVIDIA RTX PRO 6000 Blackwell")
+
+
+@pytest.mark.parametrize(
+    ("nvml", "message"),
+    [
+        (FakeNvml(driver="535.1"), "expected driver 580 or newer"),
+        (FakeNvml(capability=(7, 0)), "expected compute capability 7.5 or newer, found 7.0"),
+        (FakeNvml(count=0), "found none"),
+    ],
+)
+def test_what_is_too_old_or_missing_is_named(nvml: FakeNvml, message: str) -> None:
+    with pytest.raises(BackendError, match=message) as caught:
+        check_cuda(nvml)
+    assert caught.value.hint
+
+
+def test_driver_that_does_not_answer() -> None:
+    def fail() -> None:
+        raise OSError("Driver Not Loaded")
+
+    nvml = FakeNvml()
+    nvml.nvmlInit = fail
+    with pytest.raises(BackendError, match="no NVIDIA driver answers: Driver Not Loaded"):
+        check_cuda(nvml)
+
+
+def test_device_errors_become_one_line() -> None:
+    with (
+        pytest.raises(BackendError, match=r"mlx: a forward pass failed: .* Out Of Memory") as caught,
+        backend._device_errors("a forward pass"),
+    ):
+        raise RuntimeError("[METAL] Command buffer execution failed:\n Insufficient Memory Out Of Memory")
+    assert "--kv q8_0" in caught.value.hint

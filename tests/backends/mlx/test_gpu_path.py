@@ -1,0 +1,162 @@
+"""The GPU path of the backend, whole models through it, with every kernel launch executed on the host.
+
+What a GPU would run is the same Python and the same kernel bodies; only MLX's own operations run on mlx-cpu.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib.util import find_spec
+
+import mlx.core as mx
+import numpy as np
+import pytest
+
+from localinfer.backends.mlx import load
+from localinfer.backends.mlx.adopt import adopt
+from localinfer.backends.mlx.backend import MLXBackend, MLXModel
+from localinfer.backends.mlx.device import MLXDevice
+from localinfer.backends.mlx.gpu_attention import GpuAttention
+from localinfer.backends.mlx.kv import MLXKV
+from localinfer.backends.mlx.selftest import Setup, run
+from localinfer.backends.reference.backend import ReferenceBackend
+from localinfer.backends.reference.kv import ReferenceKV
+from localinfer.backends.reference.ops import ReferenceOps
+from localinfer.formats.ggml_types import GGMLType
+from localinfer.formats.gguf import GGUFFile
+from localinfer.kv.spec import KVLayer, KVSpec
+from localinfer.models.config import AttentionConfig, ModelConfig
+from tests.backends.mlx.conftest import GOLDEN, tokens
+from tests.metal_kernels.launcher import HostLauncher
+
+assert find_spec("mlx")
+
+
+def device(half: mx.Dtype = mx.float32) -> MLXDevice:
+    return MLXDevice("metal", "host", 1 << 30, half)
+
+
+@cache
+def opened(name: str) -> tuple[GGUFFile, ModelConfig]:
+    file = GGUFFile.open(GOLDEN / f"{name}.gguf")
+    return file, ModelConfig.from_gguf(file)
+
+
+@pytest.fixture
+def adopting(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A device that takes what it is handed, as Metal does."""
+    monkeypatch.setattr(load, "adopt", lambda *where: adopt(*where, importer=mx.array))
+    monkeypatch.setattr("localinfer.backends.mlx.backend.set_limits", lambda device, n_bytes: None)
+
+
+def loaded(name: str, half: mx.Dtype = mx.float32) -> tuple[MLXModel, HostLauncher]:
+    launcher = HostLauncher()
+    file, config = opened(name)
+    return MLXBackend(launcher, device(half)).load(file, config, lambda fraction, what: None), launcher
+
+
+def through(model, config: ModelConfig, ids: list[int], kv_type: str) -> np.ndarray:
+    """A prompt of 30, a verified draft of 3, one token."""
+    kv = model.new_kv(KVSpec.from_config(config, 64, kv_type, kv_type, 32))
+    parts = (ids[:30], ids[30:33], ids[33:34])
+    return np.concatenate([model.forward(part, kv, len(part)) for part in parts])
+
+
+@pytest.mark.parametrize(
+    ("name", "kv_type", "limit"),
+    [("llama256-moe-Q4_K_M", "f32", 2e-4), ("falcon-h1", "f32", 1e-4), ("gemma3", "q8_0", 5e-3)],
+)
+def test_models_match_the_reference(adopting: None, name: str, kv_type: str, limit: float) -> None:
+    file, config = opened(name)
+    model, launcher = loaded(name)
+    found = through(model, config, tokens(name), kv_type)
+    exact = ReferenceBackend().load(file, config, lambda fraction, what: None)
+    assert np.abs(found - through(exact, config, tokens(name), kv_type)).max() < limit
+    names = set(launcher.launches)
+    assert any(n.startswith("li_linear_") for n in names) and any(n.startswith("li_attend_") for n in names)
+    if name == "falcon-h1":
+        assert "li_scan" in names
+    if name.startswith("llama256"):
+        assert {"li_linear_experts_q4_k", "li_decode_rows_q4_k"} <= names
+
+
+def test_adopted_and_copied_bytes_add_up(adopting: None) -> None:
+    """Every matrix is adopted; what is copied are vectors, in float32."""
+    file, _ = opened("llama256-moe-Q4_K_M")
+    model, _ = loaded("llama256-moe-Q4_K_M")
+    matrices = [i for i in file.tensors.values() if len(i.shape) > 1]
+    vectors = sum(4 * int(np.prod(i.shape)) for i in file.tensors.values() if len(i.shape) < 2)
+    assert model.copied_bytes == vectors
+    assert sum(i.n_bytes for i in matrices) <= model.adopted_bytes
+    assert not model.notices
+
+
+def test_refused_adoption_is_said_with_its_reason() -> None:
+    model, _ = loaded("llama256-moe-Q4_K_M")
+    assert model.adopted_bytes == 0
+    assert any("weights copied" in n and "without a copy" in n for n in model.notices)
+
+
+def test_type_without_kernel_is_decoded_and_said(adopting: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(load, "has_kernel", lambda gtype, n_in: gtype == GGMLType.F32)
+    file, _ = opened("llama256-moe-Q4_K_M")
+    model, _ = loaded("llama256-moe-Q4_K_M", mx.float16)
+    assert any("Q4_K with rows of 256 has no kernel here" in n for n in model.notices)
+    decoded = sum(2 * int(np.prod(i.shape)) for i in file.tensors.values() if i.type in (GGMLType.Q4_K, GGMLType.Q6_K))
+    assert model.copied_bytes >= decoded
+
+
+def test_float16_products_stay_in_range(adopting: None) -> None:
+    """Activations far beyond 65504, as Gemma's, through a matrix product in float16."""
+    model, _ = loaded("llama256-moe-Q4_K_M", mx.float16)
+    ops, w = model._ops, model._loaded.weights["blk.0.attn_q.weight"]
+    x = np.random.default_rng(0).standard_normal((20, w.n_in)).astype(np.float32) * np.float32(1e6)
+    found = np.array(ops.linear(mx.array(x), w))
+    rows = np.array(ops._blocks.rows(w, range(w.n_out)))
+    assert np.isfinite(found).all()
+    assert np.abs(found - x @ rows.T).max() < 2e-3 * np.abs(x @ rows.T).max()
+
+
+ATTENTIONS = {
+    "plain": AttentionConfig(4, 2, 64, 64, 0.1),
+    "window, softcap": AttentionConfig(4, 2, 64, 64, 0.1, window=20, softcap=10.0),
+    "alibi": AttentionConfig(4, 4, 32, 32, 0.1, alibi_max_bias=8.0),
+    "chunk, sinks": AttentionConfig(4, 1, 64, 64, 0.1, chunk=16),
+    "values in keys": AttentionConfig(4, 1, 96, 64, 0.1, v_in_k=True),
+}
+
+
+@pytest.mark.parametrize("name", ATTENTIONS)
+@pytest.mark.parametrize("tile", [32, 2048])
+def test_tiled_attention_is_the_references(name: str, tile: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A prompt of 70 after one of 50: its scores come in tiles."""
+    monkeypatch.setattr("localinfer.backends.mlx.gpu_attention.MAX_TILE", tile)
+    attn = ATTENTIONS[name]
+    rng = np.random.default_rng(0)
+    sinks = mx.array(rng.standard_normal(4).astype(np.float32)) if "sinks" in name else None
+    pages = 12 if not attn.window else 7
+    layer = KVLayer(
+        "full", attn.n_kv_heads, attn.d_k, attn.d_v, "f32", "f32", pages, attn.window, v_in_k=attn.v_in_k
+    )  # fmt: skip
+    spec = KVSpec(192, 70, (layer,))
+    kv, exact, attention = MLXKV(spec), ReferenceKV(spec), GpuAttention(HostLauncher(), mx.float32)
+    for n in (50, 70):
+        q, k, v = (
+            rng.standard_normal((n, h, d)).astype(np.float32)
+            for h, d in ((4, attn.d_k), (attn.n_kv_heads, attn.d_k), (attn.n_kv_heads, attn.d_v))
+        )
+        slots = kv.append(0, mx.array(k), None if attn.v_in_k else mx.array(v))
+        found = np.array(attention.tiled(mx.array(q), kv, 0, slots, attn, sinks))
+        weight = None if sinks is None else type("Sinks", (), {"vector": np.array(sinks)})
+        expected = ReferenceOps().attention(q, k, None if attn.v_in_k else v, exact, 0, attn, weight)
+        kv.length = exact.length = kv.length + n
+        assert np.abs(found - expected).max() < 1e-5
+
+
+def test_selftest_runs_its_checks_and_reports_the_refused_adoption() -> None:
+    """On the host everything passes but the zero copies, which mlx-cpu refuses."""
+    report = run(Setup(device(), HostLauncher(), (GGMLType.Q8_0,), timed=False))
+    failed = [c for c in report.checks if c.passed is False]
+    assert [c.name for c in failed] == ["zero copies"] and "without a copy" in failed[0].detail
+    assert {"matrix Q8_0", "attention over q8_0", "attention over q4_0"} <= {c.name for c in report.checks}
+    assert report.text().isascii()
