@@ -7,9 +7,11 @@ import json
 import os
 import sys
 from dataclasses import asdict
+from importlib.util import find_spec
 from typing import Any
 
 from localinfer.cli.progress import StatusLine
+from localinfer.errors import BackendError
 
 COLORS = {"PASS": "32", "WARN": "33", "FAIL": "31"}
 
@@ -23,9 +25,7 @@ def add_parser(subparsers: Any) -> None:
 
 def run(args: argparse.Namespace) -> int:
     if args.gpu_selftest:
-        from localinfer.backends.mlx.selftest import run_selftest
-
-        return run_selftest(as_json=args.json)
+        return selftest(args.json)
     from localinfer.doctor import examine
 
     line, found = StatusLine(), []
@@ -41,6 +41,22 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps([asdict(f) for f in found]))
     return 1 if any(f.level == "FAIL" for f in found) else 0
+
+
+def selftest(as_json: bool) -> int:
+    """The GPU's kernels against numpy: exit 0 when all agree, 6 where one does not or there is no GPU."""
+    if find_spec("mlx") is None:
+        raise BackendError("gpu-selftest: the package mlx is not installed", "pip install mlx")
+    from localinfer.backends.mlx.selftest import run as run_checks
+
+    line = StatusLine()
+    report = run_checks(progress=lambda name: line.show(f"checking {name}"))
+    line.clear()
+    checks = [asdict(check) for check in report.checks]
+    print(
+        json.dumps({"device": report.device, "passed": report.passed, "checks": checks}) if as_json else report.text()
+    )
+    return 0 if report.passed else BackendError.exit_code
 
 
 def _level(level: str) -> str:

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from localinfer.models.chat_template import ChatTemplate
     from localinfer.planner.plan import Plan
 
+NO_DRAFTS = "drafting is off: recurrent layers keep no past states to go back to"
 LOGITS_CHUNK_BYTES = 64 * 2**20  # rows of logits that are in flight at a time
 
 
@@ -134,7 +135,7 @@ class Engine:
         """What the user should know about this model on this device."""
         found = (
             *self.config.notices, *self.tokenizer.notices, *self.kv_spec.notices, *self._device.notices,
-            *self._model.notices,
+            *self._model.notices, *((NO_DRAFTS,) if self.drafter is None else ()),
         )  # fmt: skip
         return tuple(dict.fromkeys(found))
 

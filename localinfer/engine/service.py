@@ -23,6 +23,7 @@ from localinfer.engine.events import GenerationEvent, LoadProgress, TurnDone, Tu
 from localinfer.engine.params import ChatMessage, EngineOptions, EngineStatus, SamplingParams
 from localinfer.engine.pipe import AsyncPipe
 from localinfer.errors import BackendError, LocalinferError
+from localinfer.units import format_bytes
 
 __all__ = ["ChatMessage", "EngineBug", "EngineOptions", "EngineService", "EngineStatus", "SamplingParams"]
 
@@ -94,7 +95,7 @@ class EngineService:
                 over = isinstance(event, TurnDone | TurnFailed)
                 if over:
                     self._after_turn(turn_id, process, event)
-                yield event
+                yield self._with_plan(event) if process.death else event
         finally:
             if not over:
                 process.send("cancel", turn_id)
@@ -116,6 +117,14 @@ class EngineService:
         self._status, self._turn_id = EngineStatus(), 0
         if process:
             await process.close()
+
+    def _with_plan(self, event: GenerationEvent) -> GenerationEvent:
+        """The hint of a death, with what the plan had said."""
+        plan: Any = self._status.plan
+        if not isinstance(event, TurnFailed) or plan is None:
+            return event
+        planned = f"the plan was {format_bytes(plan.total)} of {format_bytes(plan.budget.budget_bytes)}"
+        return replace(event, hint="; ".join(filter(None, (event.hint, planned))))
 
     def _after_turn(self, turn_id: int, process: _Process, event: GenerationEvent | None) -> None:
         if self._turn_id == turn_id:
