@@ -65,6 +65,6 @@ RULES: dict[str, PlatformRules] = {
         unfused_head_sizes=(),
         score_bytes=4,
         runtime_bytes=250 * MIB,
-        rings=False,
+        rings=True,
     ),
 }

@@ -42,7 +42,9 @@ def test_glu(act: str, n: int) -> None:
     rng = np.random.default_rng(n)
     gate, up = (rng.standard_normal(n).astype(np.float32) * s for s in (30, 5))
     found = each("glu", [gate, up, np.array([n], np.int32)], [("ACT", _ACT[act])], (n,))
-    assert np.allclose(found, ReferenceOps().glu(gate, up, act), rtol=3e-6, atol=1e-6)
+    expected = ReferenceOps().glu(gate, up, act)
+    room = 1e-6 * np.abs(gate * up) + 3e-6 * np.abs(expected) + 1e-7  # gelu's tail is a difference of near equals
+    assert (np.abs(found - expected) <= room).all()
 
 
 @pytest.mark.parametrize("interleaved", [0, 1])
