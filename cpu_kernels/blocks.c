@@ -152,32 +152,61 @@ static void fill(float *d, float value)
         d[b] = value;
 }
 
-/* 2-bit value i of 256: runs of 32 bytes hold 128 values, the lowest bits first. */
-static int two_bits(const uint8_t *qs, int i) { return qs[i / 128 * 32 + i % 32] >> (i % 128 / 32 * 2) & 3; }
+/* 256 small integers stored in planes: each run of `run` bytes holds its lowest `bits` bits first (run values), then the
+ * next higher, and so on. Their places are set to the value times `factor`, or it is added. */
+static inline void planes(const uint8_t *src, int n_bytes, int run, int bits, int factor, int add, int16_t *q)
+{
+    for (int start = 0; start < n_bytes; start += run)
+        for (int shift = 0; shift < 8; shift += bits, q += run)
+            for (int j = 0; j < run; j++) {
+                int value = (src[start + j] >> shift & ((1 << bits) - 1)) * factor;
+                q[j] = (int16_t)(add ? q[j] + value : value);
+            }
+}
+
+static void shift_all(int16_t *q, int by)
+{
+    for (int i = 0; i < 256; i++)
+        q[i] = (int16_t)(q[i] + by);
+}
+
+/* A scale for each 16 values. */
+static void scale_all(int16_t *q, const int16_t scales[16])
+{
+    for (int s = 0; s < 16; s++)
+        for (int j = 0; j < 16; j++)
+            q[16 * s + j] = (int16_t)(q[16 * s + j] * scales[s]);
+}
 
 static void group_q2_k(const uint8_t *src, int n, li_group *g)
 {
     float d = li_load_half(src + 80), dmin = li_load_half(src + 82);
+    int16_t scales[16];
     (void)n;
     fill(g->d, d);
-    for (int s = 0; s < 16; s++)
+    for (int s = 0; s < 16; s++) {
+        scales[s] = src[s] & 15;
         (s % 2 ? g->m2 : g->m)[s / 2] = -(dmin * (float)(src[s] >> 4));
-    for (int i = 0; i < 256; i++)
-        g->q[i] = (int16_t)(two_bits(src + 16, i) * (src[i / 16] & 15));
+    }
+    planes(src + 16, 64, 32, 2, 1, 0, g->q);
+    scale_all(g->q, scales);
 }
 
 static void group_q3_k(const uint8_t *src, int n, li_group *g)
 {
     uint32_t words[4];
-    uint8_t scales[16];
+    uint8_t bytes[16];
+    int16_t scales[16];
     (void)n;
     fill(g->d, li_load_half(src + 108));
     li_unpack_q3_k_scales(src + 96, words);
-    memcpy(scales, words, sizeof scales);
-    for (int i = 0; i < 256; i++) {
-        int low = two_bits(src + 32, i), high = src[i % 32] >> (i / 32) & 1;
-        g->q[i] = (int16_t)((low + 4 * high - 4) * (scales[i / 16] - 32));
-    }
+    memcpy(bytes, words, sizeof bytes);
+    for (int s = 0; s < 16; s++)
+        scales[s] = (int16_t)(bytes[s] - 32);
+    planes(src + 32, 64, 32, 2, 1, 0, g->q);
+    planes(src, 32, 32, 1, 4, 1, g->q);
+    shift_all(g->q, -4);
+    scale_all(g->q, scales);
 }
 
 /* d and m of the 8 blocks of Q4_K and Q5_K. */
@@ -195,35 +224,32 @@ static void k_scales(const uint8_t *src, li_group *g)
     }
 }
 
-static int four_bits(const uint8_t *qs, int run, int i) /* value i: runs of `run` bytes hold 2 * run values */
-{
-    return qs[i / (2 * run) * run + i % run] >> (i % (2 * run) / run * 4) & 15;
-}
-
 static void group_q4_k(const uint8_t *src, int n, li_group *g)
 {
     (void)n;
     k_scales(src, g);
-    for (int i = 0; i < 256; i++)
-        g->q[i] = (int16_t)four_bits(src + 16, 32, i);
+    planes(src + 16, 128, 32, 4, 1, 0, g->q);
 }
 
 static void group_q5_k(const uint8_t *src, int n, li_group *g)
 {
     (void)n;
     k_scales(src, g);
-    for (int i = 0; i < 256; i++)
-        g->q[i] = (int16_t)(four_bits(src + 48, 32, i) | (src[16 + i % 32] >> (i / 32) & 1) << 4);
+    planes(src + 48, 128, 32, 4, 1, 0, g->q);
+    planes(src + 16, 32, 32, 1, 16, 1, g->q);
 }
 
 static void group_q6_k(const uint8_t *src, int n, li_group *g)
 {
+    int16_t scales[16];
     (void)n;
     fill(g->d, li_load_half(src + 208));
-    for (int i = 0; i < 256; i++) {
-        int q = (four_bits(src, 64, i) | two_bits(src + 128, i) << 4) - 32;
-        g->q[i] = (int16_t)(q * (int8_t)src[192 + i / 16]);
-    }
+    for (int s = 0; s < 16; s++)
+        scales[s] = (int8_t)src[192 + s];
+    planes(src, 128, 64, 4, 1, 0, g->q);
+    planes(src + 128, 64, 32, 2, 16, 1, g->q);
+    shift_all(g->q, -32);
+    scale_all(g->q, scales);
 }
 
 static void group_q8_k(const uint8_t *src, int n, li_group *g)
@@ -262,8 +288,8 @@ static void group_tq2_0(const uint8_t *src, int n, li_group *g)
 {
     (void)n;
     fill(g->d, li_load_half(src + 64));
-    for (int i = 0; i < 256; i++)
-        g->q[i] = (int16_t)(two_bits(src, i) - 1);
+    planes(src, 64, 32, 2, 1, 0, g->q);
+    shift_all(g->q, -1);
 }
 
 /* -- the table ------------------------------------------------------------------------------------------------------*/

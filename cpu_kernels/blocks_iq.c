@@ -4,31 +4,58 @@
 
 #include "codebooks.h"
 
-/* The eighth sign makes the number of minus signs even. */
-static unsigned even_signs(unsigned seven)
+/* The grids unpacked, a byte a value, and the signs that belong to a byte of sign bits; made when the library loads. */
+static int8_t iq1[2048][8], iq2_xxs[256][8], iq2_xs[512][8], iq2_s[1024][8], iq3_xxs[256][4], iq3_s[512][4];
+static int8_t signs_of[256][8];
+static uint8_t even_signs[128]; /* the eighth sign makes the number of minus signs even */
+
+static void unpack8(const uint16_t *grid, int n, const int8_t *levels, int8_t (*out)[8])
 {
-    unsigned parity = seven ^ seven >> 4;
-    parity ^= parity >> 2;
-    parity ^= parity >> 1;
-    return seven | (parity & 1) << 7;
+    for (int i = 0; i < n; i++)
+        for (int j = 0; j < 8; j++)
+            out[i][j] = levels[grid[i] >> (2 * j) & 3];
 }
 
-/* 8 values: 2 bits each in `point` choose among `levels`; minus where the sign bit is set; times scale. */
-static void eight(int16_t *q, unsigned point, const int8_t levels[4], unsigned signs, int scale)
+static void unpack4(const uint16_t *grid, int n, const int8_t *levels, int8_t (*out)[4])
 {
-    for (int j = 0; j < 8; j++) {
-        int value = levels[point >> (2 * j) & 3] * scale;
-        q[j] = (int16_t)(signs >> j & 1 ? -value : value);
+    for (int i = 0; i < n; i++)
+        for (int j = 0; j < 4; j++)
+            out[i][j] = levels[grid[i] >> (3 * j) & 7];
+}
+
+__attribute__((constructor)) static void unpack_grids(void)
+{
+    unpack8(li_iq1_grid, 2048, li_iq1_levels, iq1);
+    unpack8(li_iq2_xxs_grid, 256, li_iq2_levels, iq2_xxs);
+    unpack8(li_iq2_xs_grid, 512, li_iq2_levels, iq2_xs);
+    unpack8(li_iq2_s_grid, 1024, li_iq2_levels, iq2_s);
+    unpack4(li_iq3_xxs_grid, 256, li_iq3_xxs_levels, iq3_xxs);
+    unpack4(li_iq3_s_grid, 512, li_iq3_s_levels, iq3_s);
+    for (int bits = 0; bits < 256; bits++) {
+        int parity = 0;
+        for (int j = 0; j < 8; j++) {
+            signs_of[bits][j] = bits >> j & 1 ? -1 : 1;
+            parity ^= bits >> j & 1;
+        }
+        if (bits < 128)
+            even_signs[bits] = (uint8_t)(bits | parity << 7);
     }
 }
 
-/* 4 values, 3 bits each. */
-static void four(int16_t *q, unsigned point, const int8_t levels[8], unsigned signs, int scale)
+/* 8 values of a grid point, with signs, times scale. */
+static inline void eight(int16_t *restrict q, const int8_t *restrict point, const int8_t *restrict sign, int scale)
 {
-    for (int j = 0; j < 4; j++) {
-        int value = levels[point >> (3 * j) & 7] * scale;
-        q[j] = (int16_t)(signs >> j & 1 ? -value : value);
-    }
+    for (int j = 0; j < 8; j++)
+        q[j] = (int16_t)((int16_t)(point[j] * sign[j]) * (int16_t)scale);
+}
+
+/* The same from two points of 4 values. */
+static inline void two_fours(int16_t *restrict q, const int8_t *a, const int8_t *b, const int8_t *restrict sign)
+{
+    int8_t point[8];
+    memcpy(point, a, 4);
+    memcpy(point + 4, b, 4);
+    eight(q, point, sign, 1);
 }
 
 static void fill(float *d, float value)
@@ -48,7 +75,7 @@ void li_group_iq2_xxs(const uint8_t *src, int n, li_group *g)
         uint32_t word = li_load_u32(index + 4);
         g->d[b] = d * (float)(2 * (word >> 28) + 1);
         for (int k = 0; k < 4; k++)
-            eight(g->q + 32 * b + 8 * k, li_iq2_xxs_grid[index[k]], li_iq2_levels, even_signs(word >> (7 * k) & 127), 1);
+            eight(g->q + 32 * b + 8 * k, iq2_xxs[index[k]], signs_of[even_signs[word >> (7 * k) & 127]], 1);
     }
 }
 
@@ -58,8 +85,7 @@ void li_group_iq2_xs(const uint8_t *src, int n, li_group *g)
     fill(g->d, li_load_half(src) * 0.125f);
     for (int k = 0; k < 32; k++) {
         unsigned code = li_load_u16(src + 2 + 2 * k);
-        eight(g->q + 8 * k, li_iq2_xs_grid[code & 511], li_iq2_levels, even_signs(code >> 9),
-              2 * nibble(src + 66, k / 2) + 1);
+        eight(g->q + 8 * k, iq2_xs[code & 511], signs_of[even_signs[code >> 9]], 2 * nibble(src + 66, k / 2) + 1);
     }
 }
 
@@ -69,8 +95,7 @@ void li_group_iq2_s(const uint8_t *src, int n, li_group *g)
     fill(g->d, li_load_half(src) * 0.125f);
     for (int k = 0; k < 32; k++) {
         unsigned high = src[66 + k / 4] >> (2 * (k & 3)) & 3;
-        eight(g->q + 8 * k, li_iq2_s_grid[src[2 + k] | high << 8], li_iq2_levels, src[34 + k],
-              2 * nibble(src + 74, k / 2) + 1);
+        eight(g->q + 8 * k, iq2_s[src[2 + k] | high << 8], signs_of[src[34 + k]], 2 * nibble(src + 74, k / 2) + 1);
     }
 }
 
@@ -81,9 +106,10 @@ void li_group_iq3_xxs(const uint8_t *src, int n, li_group *g)
     for (int b = 0; b < 8; b++) {
         uint32_t word = li_load_u32(src + 66 + 4 * b);
         g->d[b] = d * (float)(2 * (word >> 28) + 1);
-        for (int k = 0; k < 8; k++) {
-            unsigned signs = even_signs(word >> (7 * (k / 2)) & 127) >> (4 * (k & 1));
-            four(g->q + 32 * b + 4 * k, li_iq3_xxs_grid[src[2 + 8 * b + k]], li_iq3_xxs_levels, signs, 1);
+        for (int k = 0; k < 4; k++) {
+            const uint8_t *index = src + 2 + 8 * b + 2 * k;
+            two_fours(g->q + 32 * b + 8 * k, iq3_xxs[index[0]], iq3_xxs[index[1]],
+                      signs_of[even_signs[word >> (7 * k) & 127]]);
         }
     }
 }
@@ -94,17 +120,20 @@ void li_group_iq3_s(const uint8_t *src, int n, li_group *g)
     (void)n;
     for (int b = 0; b < 8; b++)
         g->d[b] = d * (float)(2 * nibble(src + 106, b) + 1);
-    for (int k = 0; k < 64; k++) {
-        unsigned ninth = src[66 + k / 8] >> (k & 7) & 1, signs = src[74 + k / 2] >> (4 * (k & 1));
-        four(g->q + 4 * k, li_iq3_s_grid[src[2 + k] | ninth << 8], li_iq3_s_levels, signs, 1);
+    for (int k = 0; k < 32; k++) {
+        unsigned ninth = src[66 + k / 4] >> (2 * (k & 3));
+        const uint8_t *index = src + 2 + 2 * k;
+        two_fours(g->q + 8 * k, iq3_s[index[0] | (ninth & 1) << 8], iq3_s[index[1] | (ninth & 2) << 7],
+                  signs_of[src[74 + k]]);
     }
 }
 
 /* 8 ternary values and a shift of 1/8 up or down, times 8 times scale. */
-static void eight_shifted(int16_t *q, unsigned point, int down, int scale)
+static inline void eight_shifted(int16_t *restrict q, const int8_t *restrict point, int down, int scale)
 {
+    int16_t shift = down ? -1 : 1;
     for (int j = 0; j < 8; j++)
-        q[j] = (int16_t)((8 * li_iq1_levels[point >> (2 * j) & 3] + (down ? -1 : 1)) * scale);
+        q[j] = (int16_t)((int16_t)(8 * point[j] + shift) * (int16_t)scale);
 }
 
 void li_group_iq1_s(const uint8_t *src, int n, li_group *g)
@@ -115,7 +144,7 @@ void li_group_iq1_s(const uint8_t *src, int n, li_group *g)
         unsigned word = li_load_u16(src + 34 + 2 * b);
         g->d[b] = d * (float)(2 * (word >> 12 & 7) + 1);
         for (int k = 0; k < 4; k++)
-            eight_shifted(g->q + 32 * b + 8 * k, li_iq1_grid[src[2 + 4 * b + k] | (word >> (3 * k) & 7) << 8],
+            eight_shifted(g->q + 32 * b + 8 * k, iq1[src[2 + 4 * b + k] | (word >> (3 * k) & 7) << 8],
                           (word & 0x8000) != 0, 1);
     }
 }
@@ -133,6 +162,6 @@ void li_group_iq1_m(const uint8_t *src, int n, li_group *g)
     for (int k = 0; k < 32; k++) {
         int high = nibble(src + 32, k), s = k / 2;
         int scale = words[s / 4] >> (3 * (s & 3)) & 7;
-        eight_shifted(g->q + 8 * k, li_iq1_grid[src[k] | (high & 7) << 8], high & 8, 2 * scale + 1);
+        eight_shifted(g->q + 8 * k, iq1[src[k] | (high & 7) << 8], high & 8, 2 * scale + 1);
     }
 }
