@@ -76,7 +76,10 @@ def _defines() -> str:
 @pytest.mark.skipif(shutil.which("nvcc") is None, reason="nvcc is not installed")
 @pytest.mark.parametrize("arch", ["sm_120", "sm_90"])
 def test_cuda_form_compiles_without_spills(arch: str) -> None:
-    cases = [*block_cases("cuda", (1, 4)), *other_cases()]
+    """Types with wide, narrow and single-byte loads, and all that is no matrix; `-m tests.metal_kernels.nvcc` has all."""
+    typical = ("Q4_K", "Q6_K", "MXFP4")
+    cases = [c for c in block_cases("cuda", (1, 4)) if c.label.split()[1] in typical]
+    cases += other_cases()
     for case, use in zip(cases, compile_cases(cases, arch), strict=True):
         assert use.spill_bytes == 0, f"{case.label}: {use}"
-        assert use.registers <= 168, f"{case.label}: {use}"  # at least 12 warps an SM sub-partition's file
+        assert use.registers <= 168, f"{case.label}: {use}"  # three warps of a scheduler's 512 registers a lane

@@ -42,7 +42,7 @@ def test_barrier_orders_shared_memory() -> None:
             "y[thread_index_in_simdgroup] = thread_index_in_simdgroup < 7 ? simd_sum(1.0f) : 0.0f;",
             "7 of 32 threads wait",
         ),
-        ("if (thread_index_in_simdgroup) LI_BARRIER; y[thread_index_in_simdgroup] = 0;", "31 of 32 threads wait"),
+        ("if (thread_index_in_simdgroup) { LI_BARRIER; } y[thread_index_in_simdgroup] = 0;", "31 of 32 threads wait"),
         (
             "y[thread_index_in_simdgroup] = thread_index_in_simdgroup < 7 ? simd_sum(1.0f) : simd_max(1.0f);",
             "different operations",
@@ -57,8 +57,10 @@ def test_mistakes_are_named(body: str, message: str) -> None:
 
 
 def test_kernels_still_run_after_a_divergent_one() -> None:
-    with pytest.raises(AssertionError):
-        run("if (thread_index_in_simdgroup) LI_BARRIER; y[thread_index_in_simdgroup] = 0;", np.zeros(32, np.float32))
+    with pytest.raises(AssertionError, match="31 of 32"):
+        run(
+            "if (thread_index_in_simdgroup) { LI_BARRIER; } y[thread_index_in_simdgroup] = 0;", np.zeros(32, np.float32)
+        )
     assert run("y[thread_index_in_simdgroup] = 3;", np.zeros(32, np.float32)).outputs[0].sum() == 96
 
 

@@ -153,6 +153,56 @@ def test_tiled_attention_is_the_references(name: str, tile: int, monkeypatch: py
         assert np.abs(found - expected).max() < 1e-5
 
 
+FUSED = {
+    "few queries": (AttentionConfig(4, 2, 64, 64, 0.1), (20, 3, 1)),
+    "ring that rolls over": (AttentionConfig(4, 2, 64, 64, 0.1, window=20), (20, 20, 20, 20, 1)),
+    "chunk": (AttentionConfig(4, 2, 64, 64, 0.1, chunk=16), (20, 20, 1)),
+    "no kernel of MLX for a prompt": (AttentionConfig(2, 1, 256, 256, 0.06), (20, 1)),
+    "no kernel of MLX at all": (AttentionConfig(2, 1, 36, 36, 0.1), (20, 3)),
+}
+
+
+@pytest.mark.parametrize("name", FUSED)
+def test_each_way_over_float16_is_the_references(name: str) -> None:
+    """MLX's fused attention, tiles and the kernel, as the head size and the number of queries ask for."""
+    attn, chunks = FUSED[name]
+    rng = np.random.default_rng(0)
+    layer = KVLayer("full", attn.n_kv_heads, attn.d_k, attn.d_v, "f16", "f16", 4 if attn.window else 6, attn.window)
+    spec = KVSpec(96, 20, (layer,))
+    launcher = HostLauncher()
+    kv, exact, attention = MLXKV(spec), ReferenceKV(spec), GpuAttention(launcher, mx.float16)
+    for n in chunks:
+        q, k, v = (
+            rng.standard_normal((n, h, attn.d_k)).astype(np.float32)
+            for h in (attn.n_heads, attn.n_kv_heads, attn.n_kv_heads)
+        )
+        slots = kv.append(0, mx.array(k), mx.array(v))
+        found = np.array(attention(mx.array(q), kv, 0, slots, attn, None))
+        expected = ReferenceOps().attention(q, k, v, exact, 0, attn)
+        kv.length = exact.length = kv.length + n
+        assert np.abs(found - expected).max() < 4e-3
+    assert ("li_attend_f16_f16" in launcher.launches) == (name == "no kernel of MLX at all")
+
+
+def test_bfloat16_products(adopting: None) -> None:
+    """As on M3 and later: a prompt of 20 through a matrix decoded to bfloat16."""
+    model, launcher = loaded("llama256-moe-Q4_K_M", mx.bfloat16)
+    ops, w = model._ops, model._loaded.weights["blk.0.attn_q.weight"]
+    x = np.random.default_rng(0).standard_normal((20, w.n_in)).astype(np.float32)
+    expected = x @ np.array(ops._blocks.rows(w, range(w.n_out))).T
+    assert np.abs(np.array(ops.linear(mx.array(x), w)) - expected).max() < 2e-2 * np.abs(expected).max()
+    assert launcher.launches["li_decode_rows_q4_k"] == 2
+
+
+def test_products_do_not_depend_on_how_many_tokens_come(adopting: None) -> None:
+    """The same sums in the same order for 1 and for 16 rows: what drafting needs."""
+    model, _ = loaded("llama256-moe-Q4_K_M")
+    ops, w = model._ops, model._loaded.weights["blk.0.attn_q.weight"]
+    x = mx.array(np.random.default_rng(0).standard_normal((13, w.n_in)).astype(np.float32))
+    together = np.array(ops.linear(x, w))
+    assert all(np.array_equal(np.array(ops.linear(x[i : i + 1], w))[0], together[i]) for i in (0, 5, 12))
+
+
 def test_selftest_runs_its_checks_and_reports_the_refused_adoption() -> None:
     """On the host everything passes but the zero copies, which mlx-cpu refuses."""
     report = run(Setup(device(), HostLauncher(), (GGMLType.Q8_0,), timed=False))
