@@ -76,7 +76,7 @@ def _defines() -> str:
 @pytest.mark.skipif(shutil.which("nvcc") is None, reason="nvcc is not installed")
 @pytest.mark.parametrize("arch", ["sm_120", "sm_90"])
 def test_cuda_form_compiles_without_spills(arch: str) -> None:
-    """Types with wide, narrow and single-byte loads, and all that is no matrix; `-m tests.metal_kernels.nvcc` has all."""
+    """Types with wide, narrow and single-byte loads, and all that is no matrix; nvcc.py as a program has all."""
     typical = ("Q4_K", "Q6_K", "MXFP4")
     cases = [c for c in block_cases("cuda", (1, 4)) if c.label.split()[1] in typical]
     cases += other_cases()
