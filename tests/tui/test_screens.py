@@ -16,7 +16,7 @@ from localinfer.tui.screens.models import ModelsScreen
 from localinfer.tui.screens.plan import PlanScreen
 from tests.fakes.scripted_service import Answer, ScriptedService
 from tests.tui import plans
-from tests.tui.conftest import ask, finished, shown, until
+from tests.tui.conftest import ask, shown, until
 
 
 @pytest.fixture
@@ -279,4 +279,3 @@ async def test_quitting_while_an_answer_streams_keeps_it(make_app, store):
         await pilot.press("ctrl+q")
     last = store.read(app.session.conversation.id).path()[-1]
     assert last.state == "cancelled" and last.text.startswith("word")
-    await finished(app)
