@@ -32,7 +32,7 @@ class Tape:
         self.n_vocab = program.result.cols if program.result is not None else 0
         self.attention = encoder.attention
         self._lib = lib
-        self._keep = encoder.keep
+        self._keep = (encoder.keep, nodes)  # structs, and through the nodes every weight that they point to
         self._handle = lib.li_tape_create(instructions, len(instructions), encoder.arena_bytes, max_tokens, n_threads)
         if not self._handle:
             raise BackendError(
