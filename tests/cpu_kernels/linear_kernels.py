@@ -1,4 +1,4 @@
-"""The matrix kernels through ctypes, built from source when the installed package has none."""
+"""The matrix kernels through ctypes."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from localinfer.backends.cpu.lib import library_path
 from localinfer.formats.ggml_types import GGMLType
 
 SOURCE = Path(__file__).parents[2] / "cpu_kernels"
@@ -43,10 +44,16 @@ class Matrix(ctypes.Structure):
 
 @cache
 def library() -> ctypes.CDLL:
-    """Built once per source text; skips where there is no C compiler.
+    """The installed kernels, or where those are missing or older than the source, built once per source text.
 
+    Skips where there is neither kernel nor C compiler.
     LOCALINFER_TEST_CFLAGS adds flags: "-O1 -g -fsanitize=address,undefined" with libasan preloaded, for one.
     """
+    installed = library_path()
+    if installed and "LOCALINFER_TEST_CFLAGS" not in os.environ:
+        newest = max(p.stat().st_mtime for p in [*FILES, *SOURCE.glob("*.h")])
+        if installed.stat().st_mtime > newest:
+            return declare(ctypes.CDLL(str(installed)))
     compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
     if compiler is None:
         pytest.skip("no C compiler")
