@@ -2,8 +2,8 @@
 
 Up to SMALL_ROWS rows a matrix is read once from its blocks and multiplied in float32 (decoding, and the verification
 of drafts). Above that, tiles of rows are decoded into a scratch of bounded size in the device's half precision and
-given to mx.matmul. Half precision has float16's range on old GPUs: there each row of x is divided by a power of two
-first, so that neither its values nor a product's sum can leave that range (bfloat16 has float32's).
+given to mx.matmul. Half precision is float16, so each row of x is divided by a power of two first: then neither its
+values nor a product's sum can leave float16's range.
 
 Letters: T rows of x; n_in, n_out of the matrix.
 """

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 from math import prod
+from mmap import mmap
 from typing import Any
 
 import mlx.core as mx
@@ -74,6 +75,7 @@ def _load(file: GGUFFile, info: TensorInfo, device: MLXDevice) -> tuple[Any, int
     if not has_kernel(info.type, info.shape[-1]):
         dense = DenseWeight(raw, info.type, info.shape, device.half)
         return dense, 0, dense.decoded_bytes, f"{info.type.name} with rows of {info.shape[-1]} has no kernel here"
+    assert isinstance(raw.obj, mmap)  # raw() is a slice of the file's map
     found = adopt(raw.obj, info.offset, info.n_bytes, BLOCKS[info.type].alignment)
     reason = found.reason if device.shares_memory else ""
     return BlockWeight(raw, info.type, info.shape, found), found.window_bytes, found.copied_bytes, reason

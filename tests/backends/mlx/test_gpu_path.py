@@ -26,7 +26,7 @@ from localinfer.formats.ggml_types import GGMLType
 from localinfer.formats.gguf import GGUFFile
 from localinfer.kv.spec import KVLayer, KVSpec
 from localinfer.models.config import AttentionConfig, ModelConfig
-from tests.backends.mlx.conftest import GOLDEN, tokens
+from tests.backends.mlx.conftest import GOLDEN, golden_logits, tokens
 from tests.metal_kernels.launcher import HostLauncher
 
 assert find_spec("mlx")
@@ -78,6 +78,17 @@ def test_models_match_the_reference(adopting: None, name: str, kv_type: str, lim
         assert "li_scan" in names
     if name.startswith("llama256"):
         assert {"li_linear_experts_q4_k", "li_decode_rows_q4_k"} <= names
+
+
+@pytest.mark.parametrize("name", ["gemma3", "llama256-moe-Q4_K_M"])
+def test_half_precision_of_a_device_stays_close(adopting: None, name: str) -> None:
+    """Prompts through float16 products and attention, a float16 cache: what a GPU computes, with the types it uses."""
+    _, config = opened(name)
+    model, _ = loaded(name, mx.float16)
+    found = through(model, config, tokens(name), "f16").astype(np.float64)
+    p, q = (x - np.log(np.exp(x).sum(axis=-1, keepdims=True)) for x in (golden_logits(name)[:34].astype(float), found))
+    assert np.mean(np.sum(np.exp(p) * (p - q), axis=-1)) < 2e-5
+    assert np.abs(found - golden_logits(name)[:34]).max() < 0.05
 
 
 def test_adopted_and_copied_bytes_add_up(adopting: None) -> None:
@@ -185,7 +196,7 @@ def test_each_way_over_float16_is_the_references(name: str) -> None:
 
 
 def test_bfloat16_products(adopting: None) -> None:
-    """As on M3 and later: a prompt of 20 through a matrix decoded to bfloat16."""
+    """The other half precision: a prompt of 20 through a matrix decoded to bfloat16."""
     model, launcher = loaded("llama256-moe-Q4_K_M", mx.bfloat16)
     ops, w = model._ops, model._loaded.weights["blk.0.attn_q.weight"]
     x = np.random.default_rng(0).standard_normal((20, w.n_in)).astype(np.float32)
