@@ -24,7 +24,8 @@ def attention_bytes(a: AttentionConfig, n_ctx: int, chunk: int, threads: int, ru
     fused = rules.fuses_attention and not a.softcap and not a.alibi_max_bias
     if fused and a.d_k not in rules.unfused_head_sizes:
         return 0
-    return a.n_heads * chunk * n_ctx * rules.score_bytes
+    scores = a.n_heads * chunk * n_ctx * rules.score_bytes
+    return min(scores, rules.score_tile_bytes) if rules.score_tile_bytes else scores
 
 
 def _partial_results(a: AttentionConfig, n_ctx: int, chunk: int) -> int:

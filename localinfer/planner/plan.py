@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from math import prod
 from typing import Literal
 
 from localinfer.errors import UnsupportedModel
@@ -218,11 +219,18 @@ def _scratch_rows(model: ModelFacts, ask: Ask, scratch: Scratch, rules: Platform
         Row("scratch", "prepared activations", scratch.prepared),
         Row("scratch", "chosen experts", scratch.experts),
         Row("scratch", ATTENTION, scratch.attention(ask.ctx)),
-        Row(
-            "scratch", "decoded weights", model.params * rules.decoded_value_bytes, "this backend decodes all matrices"
-        ),
+        Row("scratch", "decoded weights", *_decoded(model, rules)),
     ]
     return tuple(row for row in rows if row.n_bytes)
+
+
+def _decoded(model: ModelFacts, rules: PlatformRules) -> tuple[int, str]:
+    """Bytes of decoded matrices, and why they are."""
+    if rules.decoded_value_bytes or not rules.block_types:
+        return model.params * rules.decoded_value_bytes, "this backend decodes all matrices"
+    others = [t for t in model.tensors.values() if len(t.shape) > 1 and t.type.name not in rules.block_types]
+    names = ", ".join(sorted({t.type.name for t in others}))
+    return sum(2 * prod(t.shape) for t in others), f"no kernel here for {names}"
 
 
 def _kv_rows(spec: KVSpec, ask: Ask, rules: PlatformRules) -> tuple[Row, ...]:

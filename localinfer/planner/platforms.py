@@ -19,7 +19,17 @@ class PlatformRules:
     score_bytes: int  # of one attention score that is written out
     runtime_bytes: int  # interpreter and libraries: what a process holds without a model
     rings: bool  # sliding-window layers hold a ring; False: the whole context
+    score_tile_bytes: int = 0  # scores are written out a tile at a time, at most so many bytes; 0: all at once
+    block_types: tuple[str, ...] = ()  # multiplied from their blocks, others decoded at load, 2 bytes a value; (): all
 
+
+# As localinfer/backends/mlx/kernels.py, which must not be imported from here; a test compares the two.
+MLX_BLOCK_TYPES = (
+    "F32", "F16", "BF16", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K", "IQ4_NL",
+    "IQ4_XS", "MXFP4",
+)  # fmt: skip
+# Three arrays of one tile of float32 scores (backends/mlx/gpu_attention.py, TILE_BYTES).
+MLX_SCORE_TILE_BYTES = 3 * 64 * MIB
 
 RULES: dict[str, PlatformRules] = {
     # Weights are mapped, and multiplied from where they are.
@@ -33,8 +43,8 @@ RULES: dict[str, PlatformRules] = {
         runtime_bytes=30 * MIB,
         rings=True,
     ),
-    # Metal adopts the mapped pages. Its fused attention writes scores out at head sizes 192 and 256 for chunks
-    # (mlx/backend/metal/scaled_dot_product_attention.cpp, v0.32).
+    # Metal adopts the mapped pages. MLX's fused attention has no kernel for chunks at head sizes 192 and 256
+    # (mlx/backend/metal/scaled_dot_product_attention.cpp, v0.32): there the backend goes by tiles of scores.
     "metal": PlatformRules(
         weights="mapped from the file, adopted by Metal",
         decoded_value_bytes=0,
@@ -44,6 +54,8 @@ RULES: dict[str, PlatformRules] = {
         score_bytes=2,
         runtime_bytes=400 * MIB,
         rings=True,
+        score_tile_bytes=MLX_SCORE_TILE_BYTES,
+        block_types=MLX_BLOCK_TYPES,
     ),
     # CUDA refuses host memory: one copy of the raw blocks on the device is the row "weights".
     "cuda": PlatformRules(
@@ -51,10 +63,12 @@ RULES: dict[str, PlatformRules] = {
         decoded_value_bytes=0,
         prepares_activations=False,
         fuses_attention=True,
-        unfused_head_sizes=(),
+        unfused_head_sizes=(192, 256),
         score_bytes=2,
         runtime_bytes=700 * MIB,
         rings=True,
+        score_tile_bytes=MLX_SCORE_TILE_BYTES,
+        block_types=MLX_BLOCK_TYPES,
     ),
     # mlx on a CPU: a path for checking. Every matrix is decoded to float32, nothing is fused.
     "mlx-cpu": PlatformRules(

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
+from localinfer.formats.ggml_types import GGMLType
 from localinfer.models.decoder import Decoder
+from localinfer.planner.plan import _decoded
 from localinfer.planner.platforms import RULES
 from localinfer.planner.scratch import scratch_for, without_repeats
 from tests.planner.sparse_headers import MODELS
@@ -31,9 +35,10 @@ def test_activations_by_hand(sparse_models):
 
 
 def test_unfused_scores_grow_with_context(sparse_models):
-    facts = sparse_models.facts("gemma-3-12b-q4_k")  # head size 256: Metal writes scores out
+    facts = sparse_models.facts("gemma-3-12b-q4_k")  # head size 256: scores are written out, at most three tiles
     metal = scratch_for(facts, 512, 1, RULES["metal"])
-    assert metal.attention(32768) == 16 * 512 * 32768 * 2
+    assert metal.attention(4096) == 16 * 512 * 4096 * 2
+    assert metal.attention(32768) == metal.attention(131072) == 3 * 64 * 2**20
     assert scratch_for(sparse_models.facts("qwen3-8b-q4_k"), 512, 1, RULES["metal"]).attention(32768) == 0
 
 
@@ -64,3 +69,14 @@ def test_attention_scratch_is_close_to_the_kernels_own(sparse_models, name, ctx,
         sizes.append(lib.li_attention_scratch_bytes(ctypes.byref(attention), ctypes.byref(slot), 64, ctx, threads))
     planned = scratch_for(facts, 64, threads, RULES["cpu"]).attention(ctx)
     assert planned == pytest.approx(max(sizes), abs=threads * 2**16)  # a thread's part is the kernels' own business
+
+
+def test_types_without_a_kernel_are_counted_as_decoded(sparse_models):
+    """One of qwen3-0.6b's matrices as IQ2_XS: 2 bytes a value on a GPU, nothing on the cpu backend, which has all."""
+    facts = sparse_models.facts("qwen3-0.6b-q8_0")
+    name = "blk.0.ffn_up.weight"
+    changed = replace(facts.tensors[name], type=GGMLType.IQ2_XS)
+    facts = replace(facts, tensors={**facts.tensors, name: changed})
+    values = changed.shape[0] * changed.shape[1]
+    assert _decoded(facts, RULES["metal"]) == (2 * values, "no kernel here for IQ2_XS")
+    assert _decoded(facts, RULES["cpu"])[0] == 0
