@@ -25,7 +25,7 @@ from localinfer.backends.mlx.gpu_linear import BlockLinear
 from localinfer.backends.mlx.gpu_ops import GpuOps
 from localinfer.backends.mlx.kernels import BLOCKS
 from localinfer.backends.mlx.kv import MLXKV
-from localinfer.backends.mlx.launch import CudaLauncher, Launcher, MetalLauncher
+from localinfer.backends.mlx.launch import CudaLauncher, Launcher, MetalLauncher, whole
 from localinfer.backends.mlx.weights import BlockWeight
 from localinfer.backends.reference.kv import ReferenceKV
 from localinfer.backends.reference.ops import ReferenceOps
@@ -33,7 +33,7 @@ from localinfer.errors import LocalinferError
 from localinfer.formats.dequant import dequantize
 from localinfer.formats.ggml_types import GGMLType
 from localinfer.formats.quant import random_blocks
-from localinfer.kv.spec import KVLayer, KVSpec
+from localinfer.kv.spec import PAGE_TOKENS, KVLayer, KVSpec
 from localinfer.models.config import AttentionConfig
 from localinfer.units import GIB, MIB
 
@@ -69,12 +69,17 @@ class Report:
 
 @dataclass
 class Setup:
-    """`types`: block types to check; `timed`: whether to measure (needs a real device and a few GB of memory)."""
+    """What to check and how large. The sizes are an 8B model's; tests on the host use small ones."""
 
     device: MLXDevice
     launcher: Launcher
     types: Sequence[GGMLType] = tuple(BLOCKS)
-    timed: bool = True
+    timed_types: Sequence[GGMLType] = TIMED_TYPES
+    matrix: tuple[int, int] = (4096, 14336)
+    total_bytes: int = GIB  # of the matrices that one bandwidth run reads: more than any cache holds
+    depths: Sequence[int] = (2048, 8192, 32768)
+    prompt: int = 512  # tokens
+    busy_s: Sequence[float] = (0.25, 0.5, 1.0)
 
 
 def run(setup: Setup | None = None, progress: Callable[[str], None] = lambda text: None) -> Report:
@@ -97,10 +102,10 @@ def _checks(setup: Setup) -> Iterator[tuple[str, Callable[[], Iterable[Check]]]]
     yield "kernels", lambda: _matrices(setup)
     yield "attention", lambda: _attention(setup)
     yield "zero copies", lambda: _zero_copies(setup)
-    if setup.timed:
-        yield "bandwidth", lambda: _bandwidth(setup)
-        yield "prefill", lambda: _prefill(setup)
-        yield "watchdog", lambda: _watchdog()
+    yield "bandwidth", lambda: _bandwidth(setup)
+    yield "prefill", lambda: _prefill(setup)
+    yield "depths", lambda: _depths(setup)
+    yield "watchdog", lambda: _watchdog(setup)
 
 
 def _guarded(name: str, check: Callable[[], Iterable[Check]]) -> list[Check]:
@@ -212,16 +217,16 @@ def _share(device: MLXDevice, bytes_per_s: float) -> str:
 
 
 def _bandwidth(setup: Setup) -> Iterator[Check]:
-    """1, 4 and 16 vectors through 1 GiB of matrices of 4096 x 14336, so that no cache holds them."""
+    """1, 4 and 16 vectors through matrices that together no cache holds."""
     blocks = BlockLinear(setup.launcher, setup.device.half)
-    for gtype in TIMED_TYPES:
-        w, _ = _weight(gtype, 4096, 14336, 1)
-        n_copies = max(2, GIB // w.words.nbytes)
+    for gtype in setup.timed_types:
+        w, _ = _weight(gtype, *setup.matrix, 1)
+        n_copies = max(2, setup.total_bytes // w.words.nbytes)
         copies = [BlockWeight(memoryview(b""), gtype, w.shape, Adopted(w.words + 0, 0, 0)) for _ in range(n_copies)]
         mx.eval([c.words for c in copies])
         n_bytes = sum(c.words.nbytes for c in copies)
         for n in (1, 4, 16):
-            spent = _seconds(partial(_all_products, blocks, mx.zeros((n, 14336)), copies))
+            spent = _seconds(partial(_all_products, blocks, mx.zeros((n, w.n_in)), copies))
             yield Check(f"bandwidth {gtype.name}, {n} vectors", None, _share(setup.device, n_bytes / spent))
 
 
@@ -230,21 +235,43 @@ def _all_products(blocks: BlockLinear, x: mx.array, matrices: list[BlockWeight])
 
 
 def _prefill(setup: Setup) -> Iterator[Check]:
-    """512 tokens through one 4096 x 14336 matrix."""
+    """A prompt through one matrix of each type."""
     blocks = BlockLinear(setup.launcher, setup.device.half)
-    x = mx.random.normal((512, 14336))
-    for gtype in (GGMLType.Q4_K, GGMLType.Q8_0):
-        w, _ = _weight(gtype, 4096, 14336, 1)
+    n_out, n_in = setup.matrix
+    x = mx.random.normal((setup.prompt, n_in))
+    for gtype in setup.timed_types:
+        w, _ = _weight(gtype, n_out, n_in, 1)
         spent = _seconds(partial(blocks.linear, x, w, None))
-        flops = 2 * 512 * 4096 * 14336 / spent
-        yield Check(f"prefill {gtype.name}", None, f"{flops / 1e12:.1f} TFLOP/s, {spent * 1e3:.2f} ms")
+        flops = 2 * setup.prompt * n_out * n_in / spent
+        yield Check(f"prefill {gtype.name}", None, f"{flops / 1e12:.2f} TFLOP/s, {spent * 1e3:.2f} ms")
 
 
-def _watchdog() -> Iterator[Check]:
-    """Command buffers of up to a second, as the longest prefill chunk; MLX raises where the system ends one."""
-    a = mx.random.normal((4096, 4096))
+def _depths(setup: Setup) -> Iterator[Check]:
+    """One layer's attention (32 heads over 8, of 128) at context depths: one token, and a prompt."""
+    ops = GpuOps(setup.launcher, setup.device.half)
+    attn = AttentionConfig(n_heads=32, n_kv_heads=8, d_k=128, d_v=128, scale=0.09)
+    for kv_type in ("f16", "q8_0", "q4_0"):
+        for depth in setup.depths:
+            n_ctx = whole(depth + setup.prompt, PAGE_TOKENS)
+            layer = KVLayer("full", 8, 128, 128, kv_type, kv_type, n_ctx // PAGE_TOKENS)
+            kv = MLXKV(KVSpec(n_ctx, setup.prompt, (layer,)), ops.encode_kv)
+            kv.length = depth
+            one, prompt = (_seconds(partial(_attend, ops, kv, attn, n)) for n in (1, setup.prompt))
+            share = _share(setup.device, depth * layer.token_bytes / one)
+            detail = f"{one * 1e6:.0f} us, {share}; a prompt of {setup.prompt}: {prompt * 1e3:.2f} ms"
+            yield Check(f"attention over {kv_type} at {depth}", None, detail)
+
+
+def _attend(ops: GpuOps, kv: MLXKV, attn: AttentionConfig, n: int) -> list[mx.array]:
+    q, k = mx.zeros((n, attn.n_heads, attn.d_k)), mx.zeros((n, attn.n_kv_heads, attn.d_k))
+    return [ops.attention(q, k, k, kv, 0, attn), *kv.arrays()]
+
+
+def _watchdog(setup: Setup) -> Iterator[Check]:
+    """Command buffers as long as the longest prefill chunk; MLX raises where the system ends one."""
+    a = mx.random.normal((setup.matrix[0], setup.matrix[0]))
     one = _seconds(lambda: a @ a)
-    for seconds in (0.25, 0.5, 1.0):
+    for seconds in setup.busy_s:
         y = a
         for _ in range(max(1, int(seconds / one))):
             y = (y @ a) * 1e-3
