@@ -1,7 +1,8 @@
 // Runs a kernel body on the host with a GPU's rules: every thread of a threadgroup is a fiber, simd_sum and barriers
 // wait for all of its 32 lanes or its whole threadgroup, pointers check bounds and alignment, loads of a tracked input
 // and writes of outputs are counted. An error is kept as one line; the run goes on with harmless values.
-#pragma once
+#ifndef LI_SHIM_H
+#define LI_SHIM_H
 #include <setjmp.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -214,3 +215,4 @@ LI_FN uint32_t load_u32(LI_IN(uint8_t) p) { return p.load<uint32_t>(4); }
 struct li_words { uint32_t w[4]; };
 LI_FN void load_u128(LI_IN(uint8_t) p, uint32_t* to) { li_words v = p.load<li_words>(16); memcpy(to, v.w, 16); }
 LI_FN void load_f32x4(LI_IN(float) p, float* to) { li_words v = p.load<li_words>(16); memcpy(to, v.w, 16); }
+#endif
