@@ -20,7 +20,7 @@ from localinfer.planner.plan import Ask, Plan, make_plan
 from localinfer.units import format_bytes_both
 
 if TYPE_CHECKING:
-    from localinfer.formats.gguf import GGUFFile
+    from localinfer.formats.gguf import GGUFFile, TensorInfo
 
 
 def context_length(file: GGUFFile, options: EngineOptions) -> int:
@@ -76,7 +76,7 @@ def check_fits(plan: Plan) -> None:
 
 def portable(plan: Plan) -> Plan:
     """The plan without the tensor table, which looks into the open file: small enough to cross the engine's pipe."""
-    none: Mapping[str, object] = {}
+    none: Mapping[str, TensorInfo] = {}
     return replace(plan, model=replace(plan.model, tensors=none))
 
 
