@@ -55,5 +55,9 @@ class Block:
             return ops.rms_norm(x, w, model.norm_eps)
         return ops.layer_norm(x, w, self.get(f"{name}.bias"), model.norm_eps)
 
+    def input_norm(self, ops: Ops, x: Array, name: str, post: str, model: ModelConfig) -> Array:
+        """The norm before a sub-block. Only models with one after it (`post`) may lack it."""
+        return x if f"{name}.weight" not in self and f"{post}.weight" in self else self.norm(ops, x, name, model)
+
     def norm_if_present(self, ops: Ops, x: Array, name: str, model: ModelConfig) -> Array:
         return self.norm(ops, x, name, model) if f"{name}.weight" in self else x

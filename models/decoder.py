@@ -45,7 +45,7 @@ class Decoder:
         self.blocks = [Block(parts.get(f"blk.{i}.", {}), i, f"blk.{i}.") for i in range(config.n_layers)]
         self.top = Block(parts.get("", {}), -1, "")
         self.output = self.top.get("output.weight") or self.top["token_embd.weight"]  # tied where there is no other
-        self.output_norm = "output_norm" if "output_norm.weight" in self.top else "token_embd_norm"  # LFM2's name
+        self.output_norm = "token_embd_norm" if "token_embd_norm.weight" in self.top else "output_norm"  # LFM2's name
 
     def forward(self, ops: Ops, ids: Any, start: Any, kv: Any, rows: int) -> Array:
         """Append ids at position start to kv and return the logits of the last `rows` tokens (None for 0)."""
@@ -80,7 +80,7 @@ class Decoder:
 
     def _block(self, ops: Ops, x: Array, at: Place) -> Array:
         c, block = self.config, at.block
-        h = block.norm_if_present(ops, x, "attn_norm", c)
+        h = block.input_norm(ops, x, "attn_norm", "post_attention_norm", c)
         if not at.layer.mixers:  # a pure feed-forward layer
             return x + self._residual(self._feed_forward(ops, h, at))
         first = block.norm(ops, x, "attn_norm_2", c) if "attn_norm_2.weight" in block else h
@@ -91,7 +91,7 @@ class Decoder:
         x = x + mixed
         if not at.layer.n_ff and not at.layer.moe:
             return x
-        h = block.norm_if_present(ops, x, c.ffn_norm, c)
+        h = block.input_norm(ops, x, c.ffn_norm, "post_ffw_norm", c)
         return x + self._residual(self._feed_forward(ops, h, at))
 
     def _mix(self, ops: Ops, h: Array, at: Place) -> Array:

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from math import prod
 from typing import Any
 
+from localinfer.errors import FormatError
 from localinfer.models.config import Activation, AttentionConfig, MoEConfig, RopeConfig, StateConfig
 from localinfer.models.ops import MoEWeights, ScanWeights
 
@@ -55,7 +56,7 @@ class Value:
         """Same rows, the values of each row grouped differently; one -1 allowed. The row count stays."""
         known = prod(n for n in shape if n != -1)
         full = tuple(prod(self.shape) // known if n == -1 else n for n in shape)
-        assert full[0] == self.shape[0] and prod(full[1:]) == self.cols, (self.shape, shape)
+        _check(full[0] == self.shape[0] and prod(full[1:]) == self.cols, self.shape, full)
         return Value(self.program, self.buffer, full, self.row, self.col)
 
     def __getitem__(self, key: Any) -> Value:
@@ -69,10 +70,12 @@ class Value:
         return Value(self.program, self.buffer, (r1 - r0, c1 - c0), self.row + r0, self.col + c0)
 
     def __add__(self, other: Value) -> Value:
+        _check(other.shape == self.shape, self.shape, other.shape)
         return self.program.emit("add", self.shape, (self, other))
 
     def __mul__(self, other: Value | float) -> Value:
         if isinstance(other, Value):
+            _check(other.shape in (self.shape, (*self.shape[:-1], 1)), self.shape, other.shape)
             return self.program.emit("mul", self.shape, (self, other))
         return self.program.emit("scale", self.shape, (self,), factor=float(other))
 
@@ -88,6 +91,16 @@ class Instruction:
     inputs: tuple[Value, ...]
     weights: tuple[Any, ...] = ()
     params: dict[str, Any] = field(default_factory=dict)
+
+
+def _check(fits: bool, a: tuple[int, ...], b: tuple[int, ...], w: Any = None) -> None:
+    """Shapes come from a file: where they do not fit together, that is the file's fault and not a bug."""
+    if not fits:
+        where = f" at {w.name}" if hasattr(w, "name") else ""
+        raise FormatError(
+            f"the shapes of this model's tensors and metadata do not fit together{where}: {list(a)} meets {list(b)}",
+            "the file is damaged, or from a converter that does something else; `localinfer inspect` shows it",
+        )
 
 
 class Program:
@@ -155,13 +168,16 @@ class Recorder:
         return self.program.emit("embed_positions", (n_tokens, w.shape[-1]), (), (w,))
 
     def linear(self, x: Value, w: Any, bias: Any | None = None) -> Value:
+        _check(w.shape[-1] == x.cols, x.shape, w.shape, w)
         n_out = w.shape[0] if len(w.shape) > 1 else 1
         return self.program.emit("linear", (x.shape[0], n_out), (x,), (w, bias))
 
     def rms_norm(self, x: Value, w: Any | None, eps: float) -> Value:
+        _check(w is None or prod(w.shape) in (x.shape[-1], x.cols), x.shape, w.shape if w else (), w)
         return self.program.emit("rms_norm", x.shape, (x,), (w,), eps=eps)
 
     def layer_norm(self, x: Value, w: Any | None, bias: Any | None, eps: float) -> Value:
+        _check(w is None or prod(w.shape) in (x.shape[-1], x.cols), x.shape, w.shape if w else (), w)
         return self.program.emit("layer_norm", x.shape, (x,), (w, bias), eps=eps)
 
     def rope(self, x: Value, start: Any, rope: RopeConfig) -> Value:
@@ -173,11 +189,14 @@ class Recorder:
     def attention(
         self, q: Value, k: Value, v: Value | None, kv: Any, layer: int, attn: AttentionConfig, sinks: Any | None = None
     ) -> Value:
+        _check(q.cols == attn.n_heads * attn.d_k and k.cols == attn.n_kv_heads * attn.d_k, q.shape, k.shape)
+        _check(v is None or v.cols == attn.n_kv_heads * attn.d_v, k.shape, v.shape if v else ())
         shape = (q.shape[0], attn.n_heads * attn.d_v)
         inputs = (q, k) if v is None else (q, k, v)
         return self.program.emit("attention", shape, inputs, (sinks,), layer=layer, attn=attn)
 
     def glu(self, gate: Value, up: Value, act: Activation) -> Value:
+        _check(gate.shape == up.shape, gate.shape, up.shape)
         return self.program.emit("glu", gate.shape, (gate, up), act=act)
 
     def activate(self, x: Value, act: Activation) -> Value:
@@ -193,6 +212,7 @@ class Recorder:
         return self.program.emit("head_concat", (*a.shape[:2], a.shape[2] + b.shape[2]), (a, b))
 
     def head_linear(self, x: Value, w: Any) -> Value:
+        _check(len(w.shape) == 3 and w.shape[0] == x.shape[1] and w.shape[2] == x.shape[2], x.shape, w.shape)
         return self.program.emit("head_linear", (*x.shape[:2], w.shape[1]), (x,), (w,))
 
     def causal_conv(self, x: Value, w: Any, bias: Any | None, kv: Any, layer: int, state: StateConfig) -> Value:

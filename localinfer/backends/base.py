@@ -29,6 +29,7 @@ class DeviceInfo:
     threads: int
     features: tuple[str, ...] = ()  # instruction sets or GPU family, for doctor
     notices: tuple[str, ...] = ()  # slow or lossy paths in use, one line each
+    v_beside_k: bool = False  # its KVSpec must store values that are part of keys (MLA) once more
 
 
 class KVCache(Protocol):

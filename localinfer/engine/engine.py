@@ -102,7 +102,8 @@ class Engine:
     @cached_property
     def kv_spec(self) -> KVSpec:
         k_type, v_type = parse_kv_types(self.options.kv)
-        return KVSpec.from_config(self.config, self.n_ctx, k_type, v_type, min(self.options.chunk, self.n_ctx))
+        chunk = min(self.options.chunk, self.n_ctx)
+        return KVSpec.from_config(self.config, self.n_ctx, k_type, v_type, chunk, self._device.v_beside_k)
 
     @cached_property
     def conversation(self) -> Conversation:

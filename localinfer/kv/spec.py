@@ -88,8 +88,11 @@ class KVSpec:
     notices: tuple[str, ...] = ()  # layers that had to use another type than asked
 
     @classmethod
-    def from_config(cls, config: ModelConfig, n_ctx: int, k_type: str, v_type: str, chunk: int) -> KVSpec:
-        layers = tuple(_layer(layer, n_ctx, k_type, v_type, chunk) for layer in config.layers)
+    def from_config(
+        cls, config: ModelConfig, n_ctx: int, k_type: str, v_type: str, chunk: int, v_beside_k: bool = False
+    ) -> KVSpec:
+        """`v_beside_k`: a backend whose kernels cannot read values inside keys (MLA) stores them once more."""
+        layers = tuple(_layer(layer, n_ctx, k_type, v_type, chunk, v_beside_k) for layer in config.layers)
         return cls(n_ctx, chunk, layers, tuple(_fallback_notices(layers, k_type, v_type)))
 
     @property
@@ -102,7 +105,7 @@ class KVSpec:
         return sum(layer.token_bytes for layer in self.layers)
 
 
-def _layer(layer: LayerConfig, n_ctx: int, k_type: str, v_type: str, chunk: int) -> KVLayer:
+def _layer(layer: LayerConfig, n_ctx: int, k_type: str, v_type: str, chunk: int, v_beside_k: bool) -> KVLayer:
     attn = layer.attention
     state_bytes = layer.state_values * 4
     if attn is None:
@@ -110,7 +113,7 @@ def _layer(layer: LayerConfig, n_ctx: int, k_type: str, v_type: str, chunk: int)
     return KVLayer(
         layer.kind, attn.n_kv_heads, attn.d_k, attn.d_v,
         _usable(k_type, attn.d_k), _usable(v_type, attn.d_v), layer_pages(n_ctx, attn.window, chunk),
-        attn.window, state_bytes, attn.v_in_k,
+        attn.window, state_bytes, attn.v_in_k and not v_beside_k,
     )  # fmt: skip
 
 

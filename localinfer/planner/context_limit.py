@@ -43,16 +43,12 @@ class KVGroup:
         return self.n_pages * self.page_bytes + self.count * self.layer.state_bytes
 
 
-def group_layers(spec: KVSpec, rings: bool = True) -> list[KVGroup]:
-    """Equal layers together, in order of first appearance. Without `rings` a window is stored whole."""
+def group_layers(spec: KVSpec) -> list[KVGroup]:
+    """Equal layers together, in order of first appearance."""
     counts: dict[KVLayer, int] = {}
     for layer in spec.layers:
         counts[layer] = counts.get(layer, 0) + 1
-    full_pages = layer_pages(spec.n_ctx, 0, spec.chunk)
-    return [
-        KVGroup(layer, n, bool(layer.window) and rings, layer.n_pages if rings or not layer.n_pages else full_pages)
-        for layer, n in counts.items()
-    ]
+    return [KVGroup(layer, n, bool(layer.window), layer.n_pages) for layer, n in counts.items()]
 
 
 def kv_bytes_at(groups: Sequence[KVGroup], n_ctx: int, chunk: int) -> int:

@@ -151,7 +151,7 @@ def kv_bytes_used(plan: Plan, n_tokens: int) -> int:
     """Bytes of the plan's KV pages that n_tokens of context have written."""
     if plan.kv is None:
         return 0
-    groups = group_layers(plan.kv, RULES[plan.budget.platform].rings)
+    groups = group_layers(plan.kv)
     return min(plan.parts["kv"], plan.ask.requests * kv_bytes_at(groups, min(n_tokens, plan.ask.ctx), plan.ask.chunk))
 
 

@@ -157,7 +157,7 @@ def make_plan(model: ModelFacts, budget: MemoryBudget, ask: Ask, runtime_bytes: 
     weights = _weight_rows(model, ask)
     if model.config is None:
         return Plan(model, budget, ask, (*weights, *runtime), None, None, model.unknown)
-    spec = KVSpec.from_config(model.config, ask.ctx, ask.kv_k, ask.kv_v, ask.chunk)
+    spec = KVSpec.from_config(model.config, ask.ctx, ask.kv_k, ask.kv_v, ask.chunk, rules.v_beside_k)
     try:
         scratch = scratch_for(model, ask.chunk, ask.threads, rules)
     except UnsupportedModel as error:  # a config that we read, of a decoder that we lack
@@ -187,10 +187,10 @@ def _at_context(plan: Plan, ask: Ask) -> Plan:
     """What depends on context and KV types, for others; the other rows are kept."""
     assert plan.model.config is not None and plan.scratch is not None
     rules = RULES[plan.budget.platform]
-    spec = KVSpec.from_config(plan.model.config, ask.ctx, ask.kv_k, ask.kv_v, ask.chunk)
+    spec = KVSpec.from_config(plan.model.config, ask.ctx, ask.kv_k, ask.kv_v, ask.chunk, rules.v_beside_k)
     kept = [r for r in plan.rows if r.part not in ("kv", "scratch", "draft")]
     index = Row("draft", "drafting index", ask.draft_token_bytes * ask.ctx)
-    rows = (*kept, *_kv_rows(spec, ask, rules), *_scratch_rows(plan.model, ask, plan.scratch, rules), index)
+    rows = (*kept, *_kv_rows(spec, ask), *_scratch_rows(plan.model, ask, plan.scratch, rules), index)
     return replace(plan, ask=ask, rows=_ordered(rows), kv=spec)
 
 
@@ -233,10 +233,10 @@ def _decoded(model: ModelFacts, rules: PlatformRules) -> tuple[int, str]:
     return sum(2 * prod(t.shape) for t in others), f"no kernel here for {names}"
 
 
-def _kv_rows(spec: KVSpec, ask: Ask, rules: PlatformRules) -> tuple[Row, ...]:
+def _kv_rows(spec: KVSpec, ask: Ask) -> tuple[Row, ...]:
     """One row for each kind of layer; further requests share whole pages of the common prefix in full layers."""
     rows = []
-    for group in group_layers(spec, rules.rings):
+    for group in group_layers(spec):
         n_bytes = group.n_bytes * ask.requests
         if not group.ring:
             shared_pages = min(ask.shared_prefix // group.page_tokens, group.n_pages)
@@ -258,8 +258,7 @@ def _max_contexts(plan: Plan, rules: PlatformRules, scratch: Scratch, room: int)
         return scratch.attention(n_ctx) + ask.draft_token_bytes * n_ctx
 
     for k, v in dict.fromkeys((*KV_CHOICES, (ask.kv_k, ask.kv_v))):
-        spec = KVSpec.from_config(plan.model.config, ask.ctx, k, v, ask.chunk)
-        groups = group_layers(spec, rules.rings)
+        groups = group_layers(KVSpec.from_config(plan.model.config, ask.ctx, k, v, ask.chunk, rules.v_beside_k))
         sizes[kv_name(k, v)] = largest_context(groups, ask.chunk, beside, room, ask.requests)
     return sizes
 

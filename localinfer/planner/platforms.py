@@ -18,7 +18,7 @@ class PlatformRules:
     unfused_head_sizes: tuple[int, ...]  # fused attention gives up on these with more than 8 queries
     score_bytes: int  # of one attention score that is written out
     runtime_bytes: int  # interpreter and libraries: what a process holds without a model
-    rings: bool  # sliding-window layers hold a ring; False: the whole context
+    v_beside_k: bool  # values that are part of keys (MLA) are stored once more
     score_tile_bytes: int = 0  # scores are written out a tile at a time, at most so many bytes; 0: all at once
     block_types: tuple[str, ...] = ()  # multiplied from their blocks, others decoded at load, 2 bytes a value; (): all
 
@@ -41,7 +41,7 @@ RULES: dict[str, PlatformRules] = {
         unfused_head_sizes=(),
         score_bytes=4,
         runtime_bytes=30 * MIB,
-        rings=True,
+        v_beside_k=True,
     ),
     # Metal adopts the mapped pages. MLX's fused attention has no kernel for chunks at head sizes 192 and 256
     # (mlx/backend/metal/scaled_dot_product_attention.cpp, v0.32): there the backend goes by tiles of scores.
@@ -53,7 +53,7 @@ RULES: dict[str, PlatformRules] = {
         unfused_head_sizes=(192, 256),
         score_bytes=2,
         runtime_bytes=400 * MIB,
-        rings=True,
+        v_beside_k=False,
         score_tile_bytes=MLX_SCORE_TILE_BYTES,
         block_types=MLX_BLOCK_TYPES,
     ),
@@ -66,7 +66,7 @@ RULES: dict[str, PlatformRules] = {
         unfused_head_sizes=(192, 256),
         score_bytes=2,
         runtime_bytes=700 * MIB,
-        rings=True,
+        v_beside_k=False,
         score_tile_bytes=MLX_SCORE_TILE_BYTES,
         block_types=MLX_BLOCK_TYPES,
     ),
@@ -79,6 +79,6 @@ RULES: dict[str, PlatformRules] = {
         unfused_head_sizes=(),
         score_bytes=4,
         runtime_bytes=250 * MIB,
-        rings=True,
+        v_beside_k=False,
     ),
 }

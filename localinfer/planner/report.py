@@ -159,7 +159,7 @@ def _bytes(plan: Plan) -> dict[str, int | None]:
 def _kv(plan: Plan) -> dict[str, Any]:
     if plan.kv is None:
         return {"bytes_per_token": None, "layers": []}
-    groups = group_layers(plan.kv, RULES[plan.budget.platform].rings)
+    groups = group_layers(plan.kv)
     return {
         "bytes_per_token": plan.kv.token_bytes,
         "layers": [

@@ -108,3 +108,29 @@ def test_a_tensor_that_would_stay_unread_is_named(tmp_path: Path) -> None:
 def test_blocks_for_multi_token_prediction_do_not_run(tmp_path: Path) -> None:
     f = write(tmp_path / "m.gguf", {"llama.nextn_predict_layers": 1})
     assert ModelConfig.from_gguf(f).n_layers == LAYERS - 1
+
+
+@pytest.mark.parametrize("name", ["blk.0.attn_norm.weight", "blk.1.ffn_norm.weight", "output_norm.weight"])
+def test_a_missing_norm_is_named(tmp_path: Path, name: str) -> None:
+    f = write(tmp_path / "m.gguf", without=name)
+    with pytest.raises(FormatError, match=name.replace(".", r"\.")):
+        check_tensors(ModelConfig.from_gguf(f), f.tensors)
+
+
+@pytest.mark.parametrize(
+    ("name", "shape"),
+    [
+        ("blk.0.attn_q.weight", (E + 8, E)),
+        ("blk.0.attn_k.weight", (E, E)),
+        ("blk.1.ffn_up.weight", (F, E - 8)),
+        ("blk.1.ffn_down.weight", (E, F + 8)),
+        ("blk.1.ffn_gate.weight", (F + 8, E)),
+        ("blk.0.attn_norm.weight", (E + 1,)),
+        ("output.weight", (V, E + 8)),
+        ("blk.0.attn_output.weight", (E - 8, E)),
+    ],
+)
+def test_shapes_that_do_not_fit_are_the_files_fault(tmp_path: Path, name: str, shape: tuple[int, ...]) -> None:
+    f = write(tmp_path / "m.gguf", extra={name: shape})
+    with pytest.raises(FormatError, match="do not fit together"):
+        check_tensors(ModelConfig.from_gguf(f), f.tensors)

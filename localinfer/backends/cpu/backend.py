@@ -68,7 +68,8 @@ class CpuBackend:
 
     def device_info(self) -> DeviceInfo:
         features = (self.lib.li_cpu_name().decode(),)
-        return DeviceInfo("cpu", cpu_name(), psutil.virtual_memory().total, self.threads, features)
+        memory = psutil.virtual_memory().total
+        return DeviceInfo("cpu", cpu_name(), memory, self.threads, features, v_beside_k=True)
 
     def load(self, file: GGUFFile, config: ModelConfig, progress: Progress) -> CpuModel:
         weights = {name: CpuWeight(name, file.raw(info), info.type, info.shape) for name, info in file.tensors.items()}

@@ -73,8 +73,8 @@ class CpuKV:
 
 
 def _page_bytes(layer: KVLayer) -> int:
-    """Layers whose values are part of their keys (v_in_k) store the values beside them here, which the spec does not
-    price: the attention kernels read keys and values in different layouts."""
+    """A spec made without `v_beside_k` does not price the values of such layers; the kernels need them all the same,
+    since they read keys and values in different layouts."""
     values = kv_row_bytes(layer.v_type, layer.d_v) * layer.n_kv_heads if layer.v_in_k else 0
     return PAGE_TOKENS * (layer.token_bytes + values)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,13 +12,14 @@ import pytest
 from localinfer.backends.cpu import backend as module
 from localinfer.backends.cpu import trace
 from localinfer.backends.cpu.backend import CpuBackend, open_cpu
+from localinfer.backends.cpu.kv import CpuKV
 from localinfer.backends.cpu.structs import OP_NAMES
 from localinfer.backends.cpu.weights import CpuWeight
 from localinfer.errors import BackendError, FormatError, UnsupportedModel, UsageError
 from localinfer.formats.ggml_types import GGMLType
 from localinfer.formats.gguf import GGUFFile
 from localinfer.kv.spec import KVSpec
-from localinfer.models.config import ModelConfig
+from localinfer.models.config import AttentionConfig, LayerConfig, ModelConfig
 from tests.backends.cpu.conftest import GOLDEN, tokens
 
 
@@ -100,7 +102,7 @@ def test_missing_tensor_is_named(backend, name: str) -> None:
 
 @pytest.mark.parametrize("name", ["blk.0.attn_q.weight", "blk.0.ffn_down.weight", "blk.1.attn_norm.weight"])
 def test_misshapen_tensor_is_found_before_it_is_read(backend, name: str) -> None:
-    with pytest.raises(FormatError, match=r"expected, found"):
+    with pytest.raises(FormatError, match=r"do not fit together|expected, found"):
         load(backend, altered(name, cut))
 
 
@@ -168,3 +170,12 @@ def test_real_model_answers_alike_with_any_threads(lib) -> None:
             model.close()
         backend.close()
     assert np.array_equal(*results)
+
+
+def test_a_latent_cache_takes_what_its_spec_says(lib, backend) -> None:
+    """The attention kernels cannot read values inside keys, so MLA's values are stored, and priced, once more."""
+    attention = AttentionConfig(4, 1, 48, 32, 1.0, v_in_k=True)
+    layer = LayerConfig("mla", ("mla",), attention, None, 0)
+    config = replace(ModelConfig("x", "", 1, 64, 100, 512, "rms", 1e-5, ()), layers=(layer,))
+    spec = KVSpec.from_config(config, 64, "f16", "f16", 16, backend.device_info().v_beside_k)
+    assert CpuKV(lib, spec).n_bytes == spec.n_bytes == 64 * (48 + 32) * 2
