@@ -223,12 +223,17 @@ def test_json_loads_no_rich(models):
 
 @pytest.mark.slow
 def test_it_answers_at_once(models):
-    """Under 0.35 s for the largest header, interpreter included: the best of ten, since others may be busy here."""
+    """Under 0.35 s for the largest header, interpreter included. The best of ten, and more where this machine is so
+    busy that an interpreter alone takes longer than the 0.06 s it needs on a quiet one."""
     path = str(models.path("qwen3-235b-a22b-q2_k"))
-    command = [sys.executable, "-m", "localinfer.cli.main", "fit", path]
-    best = float("inf")
-    for _ in range(10):
-        start = time.perf_counter()
-        subprocess.run(command, capture_output=True, check=False, timeout=60)
-        best = min(best, time.perf_counter() - start)
-    assert best < 0.35
+    bare = [sys.executable, "-c", "pass"]
+    fit = [sys.executable, "-m", "localinfer.cli.main", "fit", path]
+    times = [(_wall_s(bare), _wall_s(fit)) for _ in range(10)]
+    slowdown = max(1.0, min(b for b, _ in times) / 0.06)
+    assert min(f for _, f in times) < 0.35 * slowdown
+
+
+def _wall_s(command: list[str]) -> float:
+    start = time.perf_counter()
+    subprocess.run(command, capture_output=True, check=False, timeout=60)
+    return time.perf_counter() - start
