@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from localinfer.models.chat_template import ChatTemplate
     from localinfer.planner.plan import Plan
 
+NO_PAGING = "weights are not paged yet: the operating system decides which of them stay in memory (--weight-budget)"
 NO_DRAFTS = "drafting is off: recurrent layers keep no past states to go back to"
 LOGITS_CHUNK_BYTES = 64 * 2**20  # rows of logits that are in flight at a time
 
@@ -137,6 +138,7 @@ class Engine:
         found = (
             *self.config.notices, *self.tokenizer.notices, *self.kv_spec.notices, *self._device.notices,
             *self._model.notices, *((NO_DRAFTS,) if self.drafter is None else ()),
+            *((NO_PAGING,) if self.options.weight_budget else ()),
         )  # fmt: skip
         return tuple(dict.fromkeys(found))
 
