@@ -26,11 +26,6 @@ class Match:
     length: int
 
 
-def index_bytes(n_tokens: int) -> int:
-    """Memory at n_tokens, for the plan."""
-    return n_tokens * BYTES_PER_TOKEN
-
-
 class NgramIndex:
     def __init__(self) -> None:
         self.tokens: list[int] = []
