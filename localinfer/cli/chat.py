@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from typing import Any
 
@@ -20,6 +21,9 @@ def add_parser(subparsers: Any) -> None:
 def run(args: argparse.Namespace) -> int:
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise UsageError("the terminal app needs a terminal on stdin and stdout", "localinfer run MODEL -p TEXT")
+    # Textual reads it when imported: how long a lone Esc may still be the start of another key. 100 ms by default,
+    # half of what stopping an answer may take; local terminals send a key's bytes together.
+    os.environ.setdefault("ESCDELAY", "25")
     from localinfer.cli.options import engine_options, sampling_params
     from localinfer.cli.resolve import resolve
     from localinfer.tui.app import run_app
