@@ -223,13 +223,13 @@ def test_json_loads_no_rich(models):
 
 @pytest.mark.slow
 def test_it_answers_at_once(models):
-    """Under 0.35 s for the largest header, interpreter included. The best of ten, and more where this machine is so
-    busy that an interpreter alone takes longer than the 0.06 s it needs on a quiet one."""
+    """Under 0.35 s for the largest header where an interpreter alone takes 0.03 s, and in proportion on a slower or
+    busier machine; the best of ten."""
     path = str(models.path("qwen3-235b-a22b-q2_k"))
     bare = [sys.executable, "-c", "pass"]
     fit = [sys.executable, "-m", "localinfer.cli.main", "fit", path]
     times = [(_wall_s(bare), _wall_s(fit)) for _ in range(10)]
-    slowdown = max(1.0, min(b for b, _ in times) / 0.06)
+    slowdown = max(1.0, min(b for b, _ in times) / 0.03)
     assert min(f for _, f in times) < 0.35 * slowdown
 
 
