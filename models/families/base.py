@@ -42,6 +42,7 @@ class Architecture:
     parallel_residual = False
     window_period = 0  # the last layer of each so many sees everything, the others slide
     global_rope = True  # layers that see everything are rotated too
+    scales_sliding_rope = True  # rope scaling stretches sliding layers too
     divide_logits = False  # logit_scale divides
     moe_gating: Gating = "softmax"
     moe_normalize = True
@@ -150,7 +151,8 @@ class Architecture:
         return base
 
     def rope_scaling(self, keys: ArchKeys, attention: AttentionConfig) -> RopeScaling:
-        return RopeScaling.from_keys(keys)
+        stretched = self.scales_sliding_rope or not attention.window
+        return RopeScaling.from_keys(keys) if stretched else RopeScaling()
 
     def rope_factors(self, keys: ArchKeys, n_ctx: int | None) -> tuple[float, ...] | None:
         """Divisors of the angles, where the file has them: llama3's, or longrope's for the context allocated."""

@@ -11,7 +11,6 @@ from typing import Any
 from localinfer.models.config import AttentionConfig
 from localinfer.models.families.base import Architecture
 from localinfer.models.metadata import ArchKeys
-from localinfer.models.rope import RopeScaling
 
 
 class Gemma(Architecture):
@@ -23,28 +22,21 @@ class Gemma(Architecture):
 
 class Gemma2(Gemma):
     window_period = 2
+    layers_of_27b = 46
 
     def attention_scale(self, keys: ArchKeys, d_k: int) -> float:
-        """The 27B model (46 layers) scales by the width per head, which is not its head size."""
-        if keys.integer("block_count") == 46:
+        """The 27B model, known by its layers, scales by the width per head, which is not its head size."""
+        if keys.integer("block_count") == self.layers_of_27b:
             return (keys.integer("embedding_length") / keys.integer("attention.head_count")) ** -0.5
         return d_k**-0.5
 
 
-class Gemma3(Gemma):
+class Gemma3(Gemma2):
     window_period = 6
-
-    def attention_scale(self, keys: ArchKeys, d_k: int) -> float:
-        """As in Gemma 2, for the 27B model of 62 layers."""
-        if keys.integer("block_count") == 62:
-            return (keys.integer("embedding_length") / keys.integer("attention.head_count")) ** -0.5
-        return d_k**-0.5
+    layers_of_27b = 62
+    scales_sliding_rope = False
 
     def rope_base(self, keys: ArchKeys, attention: AttentionConfig) -> float:
         if attention.window:
             return keys.number("rope.freq_base_swa", 10000.0)
         return super().rope_base(keys, attention)
-
-    def rope_scaling(self, keys: ArchKeys, attention: AttentionConfig) -> RopeScaling:
-        """Only layers that see everything are stretched."""
-        return RopeScaling() if attention.window else super().rope_scaling(keys, attention)

@@ -9,7 +9,6 @@ from typing import Any
 from localinfer.models.config import AttentionConfig, MoEConfig, RopeConfig
 from localinfer.models.families.base import Architecture
 from localinfer.models.metadata import ArchKeys
-from localinfer.models.rope import RopeScaling
 
 
 class Llama(Architecture):
@@ -108,10 +107,7 @@ class Olmo2(Architecture):
     """Norms only after sub-blocks, query and key norms over the whole row. OLMo 3 slides in three of four layers."""
 
     window_period = 4
-
-    def rope_scaling(self, keys: ArchKeys, attention: AttentionConfig) -> RopeScaling:
-        """Only layers that see everything are stretched."""
-        return RopeScaling() if attention.window else super().rope_scaling(keys, attention)
+    scales_sliding_rope = False
 
 
 class OlmoE(Architecture):
