@@ -157,6 +157,16 @@ async def test_the_reading_position_stays_while_text_streams(make_app):
         assert transcript.following and not app.chat.query_one("#badge").display
 
 
+async def test_a_scrollbar_that_appears_stands_where_the_reader_is(make_app):
+    app = make_app(Answer(long_markdown(250)))
+    async with app.run_test(size=(80, 24)) as pilot:
+        await ask(pilot, "go")
+        transcript = app.chat.transcript
+        await until(lambda: transcript.show_vertical_scrollbar)
+        assert transcript.scroll_y == transcript.max_scroll_y > 0
+        assert transcript.vertical_scrollbar.position == transcript.scroll_y
+
+
 async def test_resize_while_streaming_keeps_going(make_app):
     app = make_app(Answer(long_markdown(400), tok_s=400))
     async with app.run_test(size=(120, 40)) as pilot:

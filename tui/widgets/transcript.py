@@ -219,6 +219,11 @@ class Transcript(ScrollView, can_focus=True):
             self.call_later(self._extend_up)
         self._tell()
 
+    def watch_show_vertical_scrollbar(self, shown: bool) -> None:
+        # A scrollbar that appears learns where we are: what was scrolled while it was hidden never reached it.
+        if shown:
+            self.vertical_scrollbar.position = self.scroll_y
+
     def _extend_up(self) -> None:
         rows = self._load_before(BATCH_CHARS)
         if rows:
