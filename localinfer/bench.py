@@ -155,6 +155,13 @@ def with_mbu(row: Row, bandwidth_bytes_s: float) -> Row:
     return replace(row, mbu=row.read_bytes_per_token * row.median / bandwidth_bytes_s)
 
 
+def verify_costs(rows: Sequence[Row]) -> dict[int, float]:
+    """Of a pass over n tokens at the least depth measured, in passes over one; empty where one was not measured."""
+    checked = [row for row in rows if row.kind == "verify"]
+    rates = {row.n: row.median for row in checked if row.depth == min(r.depth for r in checked)}
+    return {n: rates[1] / rate for n, rate in rates.items()} if 1 in rates else {}
+
+
 def read_bytes(plan: Plan, depth: int) -> int:
     """Bytes that one decoded token reads: the weights it touches and the KV it sees."""
     from localinfer.planner.speed import kv_read_bytes, weight_read_bytes

@@ -11,7 +11,7 @@ from typing import Any
 from localinfer.draft_corpus import COPY_HEAVY, DraftPrompt, corpus
 from localinfer.engine.engine import Engine, open_engine
 from localinfer.engine.events import TurnDone
-from localinfer.engine.params import ChatMessage, EngineOptions, SamplingParams
+from localinfer.engine.params import EngineOptions, SamplingParams
 
 ANSWER_TOKENS = 96
 
@@ -27,37 +27,49 @@ class DraftResult:
     proposed: int
     accepted: int
     same: bool
+    off_tok_s: float  # of the last pair
+    on_tok_s: float
 
 
 def measure_drafting(
-    path: Path, options: EngineOptions, progress: Callable[[str], None], prompts: Sequence[DraftPrompt] | None = None
+    path: Path,
+    options: EngineOptions,
+    progress: Callable[[str], None],
+    prompts: Sequence[DraftPrompt] | None = None,
+    reps: int = 1,
 ) -> dict[str, Any]:
-    """Greedy answers. Rows by kind: median and worst gain, tokens a step; `same` must be true everywhere."""
+    """Greedy answers, `reps` with and without drafting in turn. Rows by kind; `same` must be true everywhere."""
     prompts = corpus() if prompts is None else prompts
     results = []
     with open_engine(path, options) as engine:
         _answer(engine, prompts[0], "off")  # warms up
         for i, prompt in enumerate(prompts):
             progress(f"drafting {i + 1}/{len(prompts)}: {prompt.kind}")
-            results.append(compare(engine, prompt, first="off" if i % 2 else "auto"))
+            results.append(compare(engine, prompt, reps, first=i % 2))
     return summary(results)
 
 
-def compare(engine: Engine, prompt: DraftPrompt, first: str = "off") -> DraftResult:
-    order = ("off", "auto") if first == "off" else ("auto", "off")
-    done = {draft: _answer(engine, prompt, draft) for draft in order}
-    on, off = done["auto"], done["off"]
+def compare(engine: Engine, prompt: DraftPrompt, reps: int = 1, first: int = 0) -> DraftResult:
+    """The median of pairs, each in the other order than the one before."""
+    gains, same = [], True
+    for rep in range(reps):
+        order = ("auto", "off") if (first + rep) % 2 else ("off", "auto")
+        done = {draft: _answer(engine, prompt, draft) for draft in order}
+        on, off = done["auto"], done["off"]
+        gains.append(on.stats.decode_tok_s / off.stats.decode_tok_s if off.stats.decode_tok_s else 1.0)
+        same &= on.tokens == off.tokens
     d = on.stats.draft
-    gain = on.stats.decode_tok_s / off.stats.decode_tok_s if off.stats.decode_tok_s else 1.0
-    return DraftResult(prompt.kind, gain, len(on.tokens), d.rounds, d.proposed, d.accepted, on.tokens == off.tokens)
+    return DraftResult(
+        prompt.kind, statistics.median(gains), len(on.tokens), d.rounds, d.proposed, d.accepted, same,
+        off.stats.decode_tok_s, on.stats.decode_tok_s,
+    )  # fmt: skip
 
 
 def _answer(engine: Engine, prompt: DraftPrompt, draft: str) -> TurnDone:
     params = SamplingParams(temperature=0, max_tokens=ANSWER_TOKENS, draft=draft)
-    messages = [ChatMessage("user", prompt.text)] if engine.has_template else prompt.text
     event = None
-    for event in engine.chat(messages, params):  # noqa: B007 (only the last event counts)
-        pass
+    for event in engine.chat(list(prompt.messages) if engine.has_template else prompt.text, params):  # noqa: B007
+        pass  # only the last event counts
     assert isinstance(event, TurnDone)
     return event
 
@@ -81,9 +93,12 @@ def _row(kind: str, results: Sequence[DraftResult]) -> dict[str, Any]:
     return {
         "name": kind,
         "gain": statistics.median(r.gain for r in results),
+        "gains": [r.gain for r in results],
         "worst": min(r.gain for r in results),
         "proposed": sum(r.proposed for r in results),
         "accepted": accepted,
         "tokens_per_round": generated / max(1, generated - accepted),
+        "off_tok_s": statistics.median(r.off_tok_s for r in results),
+        "on_tok_s": statistics.median(r.on_tok_s for r in results),
         "same": all(r.same for r in results),
     }

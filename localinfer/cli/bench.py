@@ -81,7 +81,7 @@ def run(args: argparse.Namespace) -> int:
     if args.draft_corpus:
         from localinfer.bench_draft import measure_drafting
 
-        result["draft"] = measure_drafting(path, options, lambda text: line.show(text))
+        result["draft"] = measure_drafting(path, options, line.show, reps=args.reps)
         line.clear()
     if not args.no_save and not is_busy(result["machine"]):
         save(engines[0], rows, roof)
@@ -189,6 +189,7 @@ def is_busy(machine: dict[str, Any]) -> bool:
 
 def save(engine: Engine, rows: list[Row], roof: Roof) -> None:
     """Keep what the planner's expectation is made of: bandwidth, prefill's FLOP/s, decode's share by weight type."""
+    from localinfer.bench import verify_costs
     from localinfer.device import machine_name
     from localinfer.planner.efficiency import record_speed
     from localinfer.planner.speed import prefill_flops
@@ -207,6 +208,7 @@ def save(engine: Engine, rows: list[Row], roof: Roof) -> None:
             bandwidth_bytes_s=roof.bandwidth_bytes_s or None,
             flops=max(reached, default=None),
             mbu={dominant_type(model.tensors): max(shares)} if shares else None,
+            verify=verify_costs(rows),
         )
 
 
@@ -244,11 +246,25 @@ def print_summary(result: dict[str, Any], rows: list[Row]) -> None:
             )
     for name, seconds in result.get("load", {}).items():
         print(f"{name.removesuffix('_s').replace('_', ' ')}: {seconds:.2f} s")
-    for row in result.get("draft", {}).get("rows", ()):
-        print(f"drafting, {row['name']}: {row['gain']:.2f} x, {row['tokens_per_round']:.2f} tokens a round")
+    print_drafting(result.get("draft"))
     if is_busy(result["machine"]):
         load = result["machine"]["load_average"]
         print(f"note: other programs ran (load {load}): the figures are too low, and are not kept", file=sys.stderr)
+
+
+def print_drafting(found: dict[str, Any] | None) -> None:
+    if not found:
+        return
+    for row in found["rows"]:
+        print(
+            f"drafting, {row['name']}: {row['gain']:.2f} x, {row['off_tok_s']:.1f} -> {row['on_tok_s']:.1f} tok/s, "
+            f"{row['tokens_per_round']:.2f} tokens a step, worst prompt {row['worst']:.2f} x"
+        )
+    same = "the same text everywhere" if found["same_text"] else "NOT the same text: a bug, please report it"
+    print(
+        f"drafting: copy-heavy half {found['copy_heavy_gain']:.2f} x, the rest {found['other_gain']:.2f} x, "
+        f"worst prompt {found['worst_gain']:.2f} x; {same}"
+    )
 
 
 CSV_FIELDS = ("kind", "n", "depth", "kv", "threads", "min", "median", "max", "read_bytes_per_token", "mbu")

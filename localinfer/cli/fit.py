@@ -21,6 +21,7 @@ from localinfer.formats.gguf import GGUFFile
 from localinfer.kv.spec import parse_kv_types
 from localinfer.planner.budget import MemoryBudget
 from localinfer.planner.devices import DEVICES, find_device
+from localinfer.planner.draft_forecast import DraftForecast, draft_forecast
 from localinfer.planner.facts import ModelFacts
 from localinfer.planner.ladder import Repair, repairs
 from localinfer.planner.ledger import learned_runtime_bytes
@@ -76,6 +77,7 @@ class Answer:
 
     plan: Plan
     speed: Speed
+    drafting: DraftForecast | None
     repairs: list[Repair]
     notes: list[str]
     outcomes: list[Outcome]  # of a scenario: the asked one comes first where no prefix is shared, else second
@@ -127,8 +129,9 @@ def answer_for(args: argparse.Namespace) -> Answer:
     deadline = _seconds(args.deadline)
     kv_budget = parse_bytes(args.kv_budget, "kv-budget") if args.kv_budget is not None else plan.kv_room
     outcomes = _outcomes(plan, kv_budget, deadline)
-    speed = speed_of(plan, measured_speed(budget.platform) if here else None)
-    return Answer(plan, speed, repairs(plan), plan_notes(plan), outcomes, kv_budget, deadline)
+    measured = measured_speed(budget.platform) if here else None
+    speed, drafting = speed_of(plan, measured), draft_forecast(plan, measured)
+    return Answer(plan, speed, drafting, repairs(plan), plan_notes(plan), outcomes, kv_budget, deadline)
 
 
 def _model_path(text: str) -> Path:
@@ -220,7 +223,7 @@ def _outcomes(plan: Plan, kv_budget: int, deadline_s: float | None) -> list[Outc
 
 
 def _as_json(answer: Answer, layers: bool) -> dict[str, object]:
-    content = plan_json(answer.plan, answer.speed, answer.repairs, answer.notes)
+    content = plan_json(answer.plan, answer.speed, answer.repairs, answer.notes, answer.drafting)
     if answer.outcomes:
         content["scenario"] = scenario_json(answer.outcomes, answer.kv_budget, answer.deadline_s)
     if layers:

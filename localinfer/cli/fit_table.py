@@ -17,6 +17,7 @@ from localinfer.units import GB, GIB, format_bytes, format_bytes_both
 
 if TYPE_CHECKING:
     from localinfer.cli.fit import Answer
+    from localinfer.planner.draft_forecast import DraftForecast
     from localinfer.planner.scenario import Outcome
     from localinfer.planner.speed import Speed
 
@@ -58,6 +59,8 @@ def print_answer(answer: Answer, layers: bool) -> None:
         console.print(f"  - {repair.change}: {VERDICTS[repair.verdict][0]}, {format_bytes(repair.left)} left", end="")
         console.print(f"  [dim]{repair.option}[/dim]" if repair.option else "")
     console.print(_speed(answer.speed))
+    if answer.drafting:
+        console.print(_drafting(answer.drafting))
     for note in answer.notes:
         print(f"note: {note}", file=sys.stderr)
 
@@ -195,3 +198,13 @@ def _speed(speed: Speed) -> str:
     ms = 1000 / speed.decode_tok_s_bound
     bound = f"speed: at most {speed.decode_tok_s_bound:.1f} tok/s ({ms:.2f} ms, {read} read a token)"
     return f"{bound}{expected}{prefill}\n  {speed.basis}"
+
+
+def _drafting(forecast: DraftForecast) -> str:
+    """What text that repeats itself gains."""
+    gains = [
+        f"{g.gain:.1f} x ({g.draft} guesses a round) if {g.accept:.0%} are right" if g.draft else
+        f"no gain if {g.accept:.0%} of guesses are right"
+        for g in forecast.gains
+    ]  # fmt: skip
+    return f"drafting: {', '.join(gains)}\n  {forecast.basis}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from localinfer.engine.draft_gate import DraftGate
+from localinfer.engine.draft_gate import DraftGate, GuessKind, kind_of
 from localinfer.engine.ngram_index import NgramIndex
 
 
@@ -31,22 +31,25 @@ class NgramDrafter:
     def __init__(self) -> None:
         self.index = NgramIndex()
         self.gate = DraftGate()
-        self._matched = 0  # tokens that agreed before the last proposal
+        self._kinds: list[GuessKind] = []  # of the last proposal's guesses
 
     def sync(self, tokens: Sequence[int]) -> None:
         self.index.sync(tokens)
+        self.gate.begin_answer()
 
     def extend(self, token: int) -> None:
         self.index.extend(token)
 
     def propose(self, limit: int) -> list[int]:
-        match = self.index.longest_match()
+        match = self.index.longest_match() if limit > 0 and self.gate.step_s else None
         if match is None:
             return []
-        self._matched = match.length
-        n = self.gate.length(match.length, limit)
-        return self.index.continuation(match, n) if n else []
+        guesses = self.index.continuation(match, limit)
+        self._kinds = [
+            kind_of(match.length + i, support) for i, support in enumerate(self.index.support(match, guesses))
+        ]
+        return guesses[: self.gate.length(self._kinds)]
 
     def observe(self, proposed: int, accepted: int, seconds: float) -> float:
-        self.gate.observe(self._matched, proposed, accepted, seconds)
+        self.gate.observe(self._kinds[:proposed], accepted, seconds)
         return (1 + accepted) * self.gate.step_s - seconds if proposed else 0.0

@@ -10,20 +10,34 @@ from __future__ import annotations
 from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import IntEnum
 
 SHORT, LONG = 2, 4  # tokens that must agree for a place to be looked at
 LINKS = {LONG: 12, SHORT: 4}  # places looked at, newest first
 MAX_MATCH = 32  # longer matches are as good as this one
+RIVALS = 4  # other places whose continuations are compared with the chosen one
 NOWHERE = -1
 BYTES_PER_TOKEN = 200  # measured: two links, two dictionary slots with their keys, the token itself
 
 
+class Support(IntEnum):
+    """What the other places with the same last tokens say of a guess. It tells more than the length of the match."""
+
+    ALONE = 0  # there is no other place, or those that agreed so far have parted earlier
+    AGREED = 1
+    DISPUTED = 2
+
+
 @dataclass(frozen=True)
 class Match:
-    """The last `length` tokens also stand before `position`: what follows there may follow here."""
+    """The last `length` tokens also stand before `position`: what follows there may follow here.
+
+    `rivals`: further places, of which only the last SHORT or LONG tokens were compared.
+    """
 
     position: int
     length: int
+    rivals: tuple[int, ...] = ()
 
 
 class NgramIndex:
@@ -72,21 +86,33 @@ class NgramIndex:
 
     def longest_match(self) -> Match | None:
         """The longest match among the newest places; of equals the newest. None below SHORT tokens."""
-        best: Match | None = None
         for n in (LONG, SHORT):
-            place = self._links[n][-1]
-            for _ in range(LINKS[n]):
-                if place == NOWHERE:
-                    break
-                length = self._match_length(place, best.length if best else 0)
-                if length >= n and (best is None or length > best.length):
-                    best = Match(place, length)
+            places = self._places(n)
+            if places:
+                best, length = places[0], 0
+                for place in places:
+                    found = self._match_length(place, length)
+                    if found > length:
+                        best, length = place, found
                     if length == MAX_MATCH:
-                        return best
-                place = self._links[n][place]
-            if best:
-                return best
+                        break
+                rivals = [place for place in places[: RIVALS + 1] if place != best]
+                return Match(best, length, tuple(rivals[:RIVALS]))
         return None
+
+    def _places(self, n: int) -> list[int]:
+        """The newest places, LINKS[n] links at most, where the last n tokens stood before."""
+        links, tokens = self._links[n], self.tokens
+        last = tokens[-n:]
+        place = links[-1]
+        places = []
+        for _ in range(LINKS[n]):
+            if place == NOWHERE:
+                break
+            if tokens[place - n : place] == last:  # keys may collide
+                places.append(place)
+            place = links[place]
+        return places
 
     def _match_length(self, place: int, beat: int) -> int:
         """Tokens before `place` that equal the last ones; 0 where they are not more than `beat`."""
@@ -105,4 +131,16 @@ class NgramIndex:
         period = len(self.tokens) - match.position
         while len(found) < n:
             found.append(found[len(found) - period])
+        return found
+
+    def support(self, match: Match, guesses: Sequence[int]) -> list[Support]:
+        """For each guess what the rivals say, of which only those count that said the guesses before it."""
+        tokens, rivals = self.tokens, match.rivals
+        found = []
+        for i, guess in enumerate(guesses):
+            rivals = tuple(place for place in rivals if place + i < len(tokens))
+            agreeing = tuple(place for place in rivals if tokens[place + i] == guess)
+            disputed = len(agreeing) < len(rivals)
+            found.append(Support.DISPUTED if disputed else Support.AGREED if rivals else Support.ALONE)
+            rivals = agreeing
         return found

@@ -45,6 +45,7 @@ _HOMES = {
         "DraftChoice", "after_rejection", "best_draft", "break_even_accept", "break_even_lookup", "expected_tokens",
         "index_pays_after", "mean_time_per_token", "point_mass_acceptance", "speedup", "time_per_token",
     ),
+    "draft_forecast": ("DraftForecast", "DraftGain", "draft_forecast"),
     "offload": (
         "OffloadCost", "PrefixValue", "RestoreChoice", "decompressor_must_beat", "kv_pays_from", "kv_saving_s",
         "offload_cost", "offload_saving", "prefix_value", "restore_or_prefill", "transfer_s",

@@ -1,7 +1,7 @@
 """What `bench` measured on this machine: memory bandwidth, and the share of it that decoding reaches.
 
-One small JSON file: {machine: {backend: {"bandwidth_bytes_s", "flops", "mbu": {weight type: share}, "when"}}}. It is
-replaced as a whole, so a reader never sees half of it.
+One small JSON file: {machine: {backend: {"bandwidth_bytes_s", "flops", "mbu": {weight type: share}, "verify": {tokens:
+cost}, "when"}}}. It is replaced as a whole, so a reader never sees half of it.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ class MeasuredSpeed:
     bandwidth_bytes_s: float | None = None  # large sequential reads
     flops: float | None = None  # reached in prefill
     mbu: Mapping[str, float] = field(default_factory=dict)  # share of the bandwidth that decoding reaches, by type
+    verify: dict[int, float] = field(default_factory=dict)  # cost of a pass over so many tokens, in plain steps
     when: str = ""  # date of the newest figure
 
     def share_for(self, weight_type: str) -> tuple[float, str] | None:
@@ -43,6 +44,7 @@ def record_speed(
     bandwidth_bytes_s: float | None = None,
     flops: float | None = None,
     mbu: Mapping[str, float] | None = None,
+    verify: Mapping[int, float] | None = None,
     path: Path | None = None,
 ) -> None:
     """Keep what was measured now; what was not measured now stays as it was. Shares are clipped to 0..1."""
@@ -55,6 +57,8 @@ def record_speed(
         entry["flops"] = flops
     if mbu:
         entry.setdefault("mbu", {}).update({t: min(1.0, max(0.0, share)) for t, share in mbu.items()})
+    if verify:
+        entry["verify"] = {str(n): cost for n, cost in verify.items()}
     entry["when"] = when
     _replace(path, everything)
 
@@ -65,11 +69,12 @@ def load_speed(machine: str, backend: str, path: Path | None = None) -> Measured
     entry = machines.get(backend) if isinstance(machines, dict) else None
     if not isinstance(entry, dict):
         return MeasuredSpeed()
-    shares = entry.get("mbu")
+    shares, verify = entry.get("mbu"), entry.get("verify")
     return MeasuredSpeed(
         _positive(entry.get("bandwidth_bytes_s")),
         _positive(entry.get("flops")),
         {t: s for t, s in shares.items() if _positive(s)} if isinstance(shares, dict) else {},
+        {int(n): c for n, c in verify.items() if n.isdigit() and _positive(c)} if isinstance(verify, dict) else {},
         str(entry.get("when", "")),
     )
 

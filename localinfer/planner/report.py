@@ -16,10 +16,17 @@ from localinfer.planner.speed import Speed
 from localinfer.units import MIB, format_bytes
 
 if TYPE_CHECKING:
+    from localinfer.planner.draft_forecast import DraftForecast
     from localinfer.planner.scenario import Outcome
 
 
-def plan_json(plan: Plan, speed: Speed, repairs: Sequence[Repair], notes: Sequence[str] = ()) -> dict[str, Any]:
+def plan_json(
+    plan: Plan,
+    speed: Speed,
+    repairs: Sequence[Repair],
+    notes: Sequence[str] = (),
+    drafting: DraftForecast | None = None,
+) -> dict[str, Any]:
     """The whole answer. What is unknown is null, never 0."""
     return {
         "model": _model(plan),
@@ -46,9 +53,18 @@ def plan_json(plan: Plan, speed: Speed, repairs: Sequence[Repair], notes: Sequen
             "decode_tok_s_expected": speed.decode_tok_s_expected,
             "prefill_s": speed.prefill_s,
             "basis": speed.basis,
+            "drafting": None if drafting is None else _drafting(drafting),
         },
         "notes": list(notes),
     }  # fmt: skip
+
+
+def _drafting(forecast: DraftForecast) -> dict[str, Any]:
+    return {
+        "verify_cost": list(forecast.verify_cost),
+        "gains": [g._asdict() for g in forecast.gains],
+        "basis": forecast.basis,
+    }
 
 
 def weights_and_kv_alone(plan: Plan) -> dict[str, int | None]:

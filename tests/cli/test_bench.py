@@ -103,7 +103,7 @@ def test_shares_are_of_the_bandwidth_and_never_above_1():
 
 def test_the_corpus_has_ten_of_each_kind():
     prompts = corpus()
-    assert len(prompts) == len({p.text for p in prompts}) == 60
+    assert len(prompts) == len({p.messages for p in prompts}) == 60
     assert all(sum(p.kind == kind for p in prompts) == 10 for kind in KINDS) and set(COPY_HEAVY) < set(KINDS)
 
 

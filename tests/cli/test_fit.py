@@ -52,7 +52,7 @@ def test_json_has_the_documented_keys(fit):
     assert sum(g["bytes"] for g in answer["kv"]["layers"]) == answer["bytes"]["kv"]
     assert set(answer["max_ctx"]) == {"f16", "q8_0", "q8_0/q4_0", "q4_0"}
     assert set(answer["speed"]) == {
-        "read_bytes_per_token", "decode_tok_s_bound", "decode_tok_s_expected", "prefill_s", "basis",
+        "read_bytes_per_token", "decode_tok_s_bound", "decode_tok_s_expected", "prefill_s", "basis", "drafting",
     }  # fmt: skip
     assert answer["verdict"] == "fits" and answer["repairs"] == []
 

@@ -41,9 +41,8 @@ def test_drafting_changes_nothing(kv, params):
     drafted = 0
     with localinfer.load(model_path("smollm2-135m-q4_1"), ctx=1024, kv=kv, backend="cpu") as engine:
         for prompt in corpus()[::EVERY]:
-            ids = engine.tokenizer.encode(prompt.text)
-            made = [SamplingParams(**{"temperature": 0, "max_tokens": 32, **params}, draft=d) for d in ("off", "auto")]
-            off, on = ([*engine.generate(ids, p)][-1] for p in made)
+            made = [SamplingParams(**{"temperature": 0, "max_tokens": 64, **params}, draft=d) for d in ("off", "auto")]
+            off, on = ([*engine.chat(list(prompt.messages), p)][-1] for p in made)
             assert (on.tokens, on.text, on.reason) == (off.tokens, off.text, off.reason)
             drafted += on.stats.draft.proposed
     assert drafted > 0 or params

@@ -93,15 +93,17 @@ def test_no_bandwidth_no_bound(sparse_models):
 def test_measured_speed_is_kept_by_machine_and_backend(tmp_path):
     path = tmp_path / "state" / "speed.json"
     record_speed("m1", "cpu", when="2026-01-01", bandwidth_bytes_s=3e10, mbu={"Q4_K": 0.5}, path=path)
-    record_speed("m1", "cpu", when="2026-01-02", mbu={"Q8_0": 1.5}, path=path)
+    record_speed("m1", "cpu", when="2026-01-02", mbu={"Q8_0": 1.5}, verify={1: 1.0, 2: 1.3}, path=path)
     record_speed("m1", "metal", when="2026-01-03", flops=1e12, path=path)
     speed = load_speed("m1", "cpu", path)
-    assert speed == MeasuredSpeed(3e10, None, {"Q4_K": 0.5, "Q8_0": 1.0}, "2026-01-02")
+    assert speed == MeasuredSpeed(3e10, None, {"Q4_K": 0.5, "Q8_0": 1.0}, {1: 1.0, 2: 1.3}, "2026-01-02")
     assert load_speed("m1", "metal", path).flops == 1e12
     assert load_speed("m2", "cpu", path) == MeasuredSpeed()
 
 
-@pytest.mark.parametrize("content", ["", "[]", "{", '{"m": 3}', '{"m": {"cpu": {"mbu": 7, "bandwidth_bytes_s": "x"}}}'])
+@pytest.mark.parametrize(
+    "content", ["", "[]", "{", '{"m": 3}', '{"m": {"cpu": {"mbu": 7, "verify": {"x": 1}, "bandwidth_bytes_s": "x"}}}']
+)
 def test_a_damaged_speed_file_is_as_none(tmp_path, content):
     path = tmp_path / "speed.json"
     path.write_text(content)
