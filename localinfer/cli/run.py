@@ -7,6 +7,7 @@ import asyncio
 import json
 import signal
 import sys
+from dataclasses import asdict
 from typing import Any
 
 from localinfer.cli.main import print_error
@@ -179,7 +180,7 @@ def summary(done: TurnDone, status: EngineStatus) -> str:
     if s.generated_tokens:
         parts.append(f"first token {s.ttft_s:.2f} s after {s.prompt_tokens - s.cached_tokens} prompt tokens")
     if s.draft.proposed:
-        parts.append(f"drafted {s.draft.accepted}/{s.draft.proposed}")
+        parts.append(f"drafting {s.draft_gain:.2f} x, {s.draft.accepted} of {s.draft.proposed} guesses right")
     parts.append(f"context {s.context_used}/{s.context_limit}")
     return f"[{', '.join(parts)}; {s.backend}, seed {s.seed}]"
 
@@ -196,7 +197,7 @@ def as_json(done: TurnDone) -> dict[str, Any]:
         "ttft_s": s.ttft_s,
         "prefill_tok_s": s.prefill_tok_s,
         "decode_tok_s": s.decode_tok_s,
-        "draft": {"rounds": s.draft.rounds, "proposed": s.draft.proposed, "accepted": s.draft.accepted},
+        "draft": {**asdict(s.draft), "gain": s.draft_gain},
         "memory": {"plan_bytes": s.memory.plan_bytes, "peak_bytes": s.memory.peak_bytes},
         "backend": s.backend,
         "seed": s.seed,

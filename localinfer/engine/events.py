@@ -76,6 +76,14 @@ class TurnStats:
     draft: DraftStats = field(default_factory=DraftStats)
     memory: MemoryStats = field(default_factory=MemoryStats)
 
+    @property
+    def draft_gain(self) -> float:
+        """Speed of decoding against plain steps, by the time that drafting saved; 1.0 where it did not run."""
+        if not self.draft.rounds or not self.decode_tok_s:
+            return 1.0
+        decode_s = (self.generated_tokens - 1) / self.decode_tok_s
+        return (decode_s + self.draft.saved_s) / decode_s
+
 
 @dataclass(frozen=True)
 class TurnDone:

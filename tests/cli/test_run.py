@@ -36,7 +36,7 @@ def test_json_has_every_key_of_the_interface(cli, scripted):
     assert code == 0 and found["text"] == "Paris." and found["tokens"] == list(b"Paris.")
     assert found["stop_reason"] == "eos" and found["seed"] == 7 and found["backend"] == "fake"
     assert (found["prompt_tokens"], found["cached_tokens"], found["generated_tokens"]) == (7, 0, 6)
-    assert set(found["draft"]) == {"rounds", "proposed", "accepted"}
+    assert set(found["draft"]) == {"rounds", "proposed", "accepted", "saved_s", "gain"}
     assert set(found["memory"]) == {"plan_bytes", "peak_bytes"} and found["memory"]["peak_bytes"] > 0
     assert found["ttft_s"] > 0 and found["prefill_tok_s"] > 0 and found["decode_tok_s"] > 0
 

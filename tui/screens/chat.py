@@ -269,11 +269,10 @@ class ChatScreen(ChatCommands, Screen[None]):
 
     def _turn_done(self, event: TurnDone) -> None:
         stats = event.stats
-        gain = stats.draft.accepted / stats.draft.rounds + 1 if stats.draft.rounds else 0.0
         self.set_status(
             state="ready", detail="", fraction=0.0, context_used=stats.context_used, context_limit=stats.context_limit,
             cached_tokens=stats.cached_tokens, prompt_tokens=stats.prompt_tokens, prefill_tok_s=stats.prefill_tok_s,
-            decode_tok_s=stats.decode_tok_s, ttft_s=stats.ttft_s, draft_gain=gain,
+            decode_tok_s=stats.decode_tok_s, ttft_s=stats.ttft_s, draft_gain=stats.draft_gain,
             memory_bytes=stats.memory.peak_bytes or self.status_bar.line.memory_bytes,
         )  # fmt: skip
 

@@ -31,7 +31,7 @@ class StatusLine:
     prefill_tok_s: float = 0.0
     decode_tok_s: float = 0.0
     ttft_s: float = 0.0
-    draft_gain: float = 0.0  # tokens a verify round, where drafting ran
+    draft_gain: float = 1.0  # speed of decoding by drafting
     memory_bytes: int = 0
 
 
@@ -76,7 +76,7 @@ class StatusBar(Widget):
         if line.prompt_tokens:
             new = line.prompt_tokens - line.cached_tokens
             parts.append(self._text((f"{line.cached_tokens}", "text"), (f" cached +{new} new", "muted")))
-        if line.draft_gain > 1:
+        if line.draft_gain >= 1.05:
             parts.append(self._text(("draft ×", "muted"), (f"{line.draft_gain:.1f}", "text")))
         if line.memory_bytes:
             parts.append(self._text((format_bytes(line.memory_bytes), "muted")))
