@@ -6,6 +6,8 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 SETUP  := pyproject.toml setup.py
+# Compiled at install, so that the first start is no slower than the next, also where Python may not write there.
+PACKAGES := localinfer formats models tui
 KERNEL_SOURCES := $(wildcard cpu_kernels/*.c cpu_kernels/*.h cpu_kernels/*.inc)
 # Real models for the tests marked `model`; `make test-models` fills it.
 MODELS := $(abspath local/test-models)
@@ -28,6 +30,7 @@ check: format lint types strict-c test
 $(VENV)/.installed: $(SETUP) $(KERNEL_SOURCES)
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
+	@$(BIN)/python -m compileall -q $(PACKAGES)
 	@touch $@
 
 $(VENV)/.tested-with: $(VENV)/.installed
