@@ -9,6 +9,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
+from localinfer.kv.prefix import common_prefix
+
 if TYPE_CHECKING:
     import numpy as np
 
@@ -33,17 +35,48 @@ class DeviceInfo:
 
 
 class KVCache(Protocol):
-    """Stored keys and values of one conversation."""
+    """Stored keys and values: those of a running timeline of tokens, and of earlier ones as far as there is room."""
 
     spec: KVSpec
-    length: int  # tokens stored
+
+    @property
+    def length(self) -> int:
+        """Tokens stored of the running timeline."""
 
     @property
     def n_bytes(self) -> int:
-        """Bytes allocated; equals spec.n_bytes."""
+        """Bytes allocated; equals spec.n_bytes + spec.checkpoint_bytes."""
 
     def truncate(self, length: int) -> int:
         """Forget all tokens after `length`; returns the length that could be kept (0: prefill again)."""
+
+    def switch(self, tokens: Sequence[int], ids: Sequence[int]) -> int:
+        """Leave the timeline `tokens`, which is stored, for one that begins with `ids`; returns how many of ids are
+        stored, in whatever timeline that may be."""
+
+    def mark(self, tokens: Sequence[int]) -> None:
+        """Remember how to go back to the length of now, where windows or recurrent state would forget."""
+
+    def clear(self) -> None:
+        """Forget everything."""
+
+
+class OneTimeline:
+    """For caches that hold the running timeline and nothing else. Brings what KVCache asks beside `truncate`."""
+
+    length: int
+
+    def truncate(self, length: int) -> int:
+        raise NotImplementedError
+
+    def switch(self, tokens: Sequence[int], ids: Sequence[int]) -> int:
+        return self.truncate(common_prefix(tokens, ids))
+
+    def mark(self, tokens: Sequence[int]) -> None:
+        """Nothing is remembered."""
+
+    def clear(self) -> None:
+        self.truncate(0)
 
 
 class LoadedModel(Protocol):

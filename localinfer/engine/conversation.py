@@ -1,7 +1,7 @@
-"""Conversation: one timeline of tokens and the KV cache that holds them. They never disagree.
+"""Conversation: the running timeline of tokens and the KV cache that holds them. They never disagree.
 
-`tokens` are exactly those whose keys and values are stored. `sync` moves the timeline to a new prompt with as little
-work as possible: what the two have in common stays, the rest is forgotten.
+`tokens` are exactly those whose keys and values are stored. `sync` moves to another prompt with as little work as
+possible: what any timeline so far has in common with it stays, as far as the cache still holds it.
 """
 
 from __future__ import annotations
@@ -30,12 +30,17 @@ class Conversation:
         return self.kv.spec.n_ctx
 
     def sync(self, ids: Sequence[int]) -> int:
-        """Keep what `ids` and the timeline share, forget the rest; returns the tokens kept, at most len(ids) - 1.
+        """Move to the timeline of `ids`; returns how many of them are stored already, at most len(ids) - 1.
 
         The last token of a prompt always goes through the model again: its logits are not stored.
         """
-        self._forget_after(min(common_prefix(self.tokens, ids), len(ids) - 1))
-        return self.length
+        stored = self.kv.switch(self.tokens, ids[:-1])
+        self.tokens[:] = ids[:stored]
+        return stored
+
+    def mark(self) -> None:
+        """One will want to come back to here."""
+        self.kv.mark(self.tokens)
 
     def extend(self, ids: Sequence[int], rows: int) -> np.ndarray:
         """Put ids through the model; float32 (rows, V) logits of the last rows."""
@@ -51,13 +56,10 @@ class Conversation:
             self.extend(lost[start : start + self.kv.spec.chunk], rows=0)
 
     def clear(self) -> None:
-        self._forget_after(0)
+        """Forget this timeline and all earlier ones."""
+        self.kv.clear()
+        self.tokens.clear()
 
     def _forget_after(self, length: int) -> None:
         if length < self.length:
             del self.tokens[self.kv.truncate(length) :]
-
-
-def common_prefix(a: Sequence[int], b: Sequence[int]) -> int:
-    """Length of the longest prefix that both share."""
-    return next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))

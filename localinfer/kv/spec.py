@@ -9,7 +9,7 @@ chunk starts within a page.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from localinfer.errors import UsageError
 from localinfer.models.config import LayerConfig, LayerKind, ModelConfig
@@ -42,6 +42,11 @@ def window_pages(window: int, chunk: int) -> int:
     return -(-(window - 1 + chunk) // PAGE_TOKENS) + 1
 
 
+def checkpoint_pages(window: int) -> int:
+    """Pages that let a sliding-window layer go on from a length it has left behind, or from the token before it."""
+    return window_pages(window, 1) + 1
+
+
 def layer_pages(n_ctx: int, window: int, chunk: int) -> int:
     """Pages one layer holds for n_ctx tokens: all of them, or a ring where a window is smaller than that."""
     n_pages = -(-n_ctx // PAGE_TOKENS)
@@ -62,6 +67,8 @@ class KVLayer:
     window: int = 0
     state_bytes: int = 0
     v_in_k: bool = False  # values are part of the keys and take no room (MLA)
+    spare_pages: int = 0  # beside n_pages, for checkpoints of a layer whose pages roll out
+    spare_states: int = 0  # copies of the recurrent state, for checkpoints
 
     @property
     def token_bytes(self) -> int:
@@ -77,6 +84,10 @@ class KVLayer:
     def n_bytes(self) -> int:
         return self.n_tokens * self.token_bytes + self.state_bytes
 
+    @property
+    def spare_bytes(self) -> int:
+        return self.spare_pages * PAGE_TOKENS * self.token_bytes + self.spare_states * self.state_bytes
+
 
 @dataclass(frozen=True)
 class KVSpec:
@@ -89,15 +100,30 @@ class KVSpec:
 
     @classmethod
     def from_config(
-        cls, config: ModelConfig, n_ctx: int, k_type: str, v_type: str, chunk: int, v_beside_k: bool = False
+        cls,
+        config: ModelConfig,
+        n_ctx: int,
+        k_type: str,
+        v_type: str,
+        chunk: int,
+        v_beside_k: bool = False,
+        checkpoints: int = 0,
     ) -> KVSpec:
-        """`v_beside_k`: a backend whose kernels cannot read values inside keys (MLA) stores them once more."""
+        """`v_beside_k`: a backend whose kernels cannot read values inside keys (MLA) stores them once more.
+        `checkpoints`: how many earlier lengths windowed and recurrent layers have room to remember."""
         layers = tuple(_layer(layer, n_ctx, k_type, v_type, chunk, v_beside_k) for layer in config.layers)
+        layers = tuple(_with_spares(layer, n_ctx, checkpoints) for layer in layers)
         return cls(n_ctx, chunk, layers, tuple(_fallback_notices(layers, k_type, v_type)))
 
     @property
     def n_bytes(self) -> int:
+        """Of the running timeline; the pages that it does not need keep others."""
         return sum(layer.n_bytes for layer in self.layers)
+
+    @property
+    def checkpoint_bytes(self) -> int:
+        """Beside n_bytes: what windowed and recurrent layers need to go back to earlier lengths."""
+        return sum(layer.spare_bytes for layer in self.layers)
 
     @property
     def token_bytes(self) -> int:
@@ -115,6 +141,12 @@ def _layer(layer: LayerConfig, n_ctx: int, k_type: str, v_type: str, chunk: int,
         _usable(k_type, attn.d_k), _usable(v_type, attn.d_v), layer_pages(n_ctx, attn.window, chunk),
         attn.window, state_bytes, attn.v_in_k and not v_beside_k,
     )  # fmt: skip
+
+
+def _with_spares(layer: KVLayer, n_ctx: int, checkpoints: int) -> KVLayer:
+    rolls = layer.window > 0 and 0 < layer.n_pages < -(-n_ctx // PAGE_TOKENS)
+    spare_pages = checkpoints * checkpoint_pages(layer.window) if rolls else 0
+    return replace(layer, spare_pages=spare_pages, spare_states=checkpoints if layer.state_bytes else 0)
 
 
 def _usable(kv_type: str, d: int) -> str:

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from localinfer import errors
-from localinfer.backends.base import DeviceInfo, Progress
+from localinfer.backends.base import DeviceInfo, OneTimeline, Progress
 from localinfer.engine.engine import Engine
 from localinfer.engine.params import EngineOptions
 from localinfer.kv.spec import KVSpec
@@ -57,7 +57,7 @@ class ByteTokenizer:
 
 
 @dataclass
-class FakeKV:
+class FakeKV(OneTimeline):
     """Keeps the tokens themselves. `rewinds`: how far back truncate can go (None: anywhere)."""
 
     spec: KVSpec
@@ -65,7 +65,7 @@ class FakeKV:
     tokens: list[int] = field(default_factory=list)
 
     @property
-    def length(self) -> int:
+    def length(self) -> int:  # type: ignore[override]
         return len(self.tokens)
 
     @property

@@ -1,33 +1,48 @@
-"""Keys and values of one conversation: pages in one anonymous mapping, found through a block table per layer.
+"""Keys and values in pages of one anonymous mapping, found through a block table per layer.
 
 Pages that were never written cost address space only. What a page holds is the business of cpu_kernels/attention.h.
-Recurrent layers keep a fixed block of float32 behind their pages.
+Whose page is whose is decided by localinfer.kv.
 """
 
 from __future__ import annotations
 
 import ctypes
 import mmap
+from collections.abc import Iterator, Sequence
 
 from localinfer.backends.cpu import structs
 from localinfer.backends.cpu.lib import Library
 from localinfer.errors import BackendError
+from localinfer.kv.cache import PagedCache
 from localinfer.kv.spec import KV_TYPES, PAGE_TOKENS, KVLayer, KVSpec, kv_row_bytes
 
 
 class CpuKV:
-    """`length` tokens are stored. Windowed layers are rings: logical page p lies at table[p % n_pages]."""
+    """The bytes of a PagedCache, and the store that it tells what to do.
+
+    A layer's pages follow each other, then come its running recurrent state and the copies kept for checkpoints.
+    """
 
     def __init__(self, lib: Library, spec: KVSpec) -> None:
         self.spec = spec
-        self.length = 0
-        self._written = 0  # the most tokens stored since the cache was empty: rings have lost what lies a ring before
         self.n_bytes = sum(map(_layer_bytes, spec.layers))
         self._memory = _allocate(self.n_bytes)
-        self._tables = [(ctypes.c_int32 * max(1, layer.n_pages))(*range(layer.n_pages)) for layer in spec.layers]
+        self._tables = [(ctypes.c_int32 * max(1, layer.n_pages))() for layer in spec.layers]
         self.layers = (structs.KVLayer * len(spec.layers))()
-        self.states = (ctypes.c_void_p * len(spec.layers))()  # recurrent memory of each layer, or NULL
+        self.states = (ctypes.c_void_p * len(spec.layers))()  # running recurrent memory of each layer, or NULL
         self._place(lib)
+        self.cache = PagedCache(spec, self)
+
+    @property
+    def length(self) -> int:
+        return self.cache.length
+
+    @property
+    def touched_bytes(self) -> int:
+        """Of n_bytes, what was ever written."""
+        cache = self.cache
+        pages = sum(n * pool.touched for n, pool in zip(cache.page_bytes, cache.pools, strict=True))
+        return pages + cache.state_bytes * (1 + cache.states.touched)
 
     def _place(self, lib: Library) -> None:
         """Lay the layers out one after the other."""
@@ -36,40 +51,58 @@ class CpuKV:
             slot = self.layers[i]
             _fill(slot, layer, table, address)
             assert layer.n_pages == 0 or lib.li_kv_page_bytes(ctypes.byref(slot)) == slot.page_bytes
+            self.states[i] = address + _pages_bytes(layer) if layer.state_bytes else None
             address += _layer_bytes(layer)
-            self.states[i] = address - layer.state_bytes if layer.state_bytes else None
+
+    def reserve(self, n: int) -> None:
+        """Called before n tokens are written."""
+        self.cache.reserve(n)
 
     def extend(self, n: int) -> None:
         """n tokens were stored."""
-        self.length += n
-        self._written = max(self._written, self.length)
+        self.cache.length += n
 
     def truncate(self, length: int) -> int:
-        """Forget all tokens after `length`. Returns 0 (prefill again) where a recurrent layer would have to go back,
-        or a ring no longer holds the window before that length."""
-        length = min(length, self.length)
-        if length < self.length and any(self._lost(layer, length) for layer in self.spec.layers):
-            length = 0
-        self.length = length
-        if length == 0:
-            self._written = 0
-            self._clear_states()
-        return length
+        return self.cache.truncate(length)
 
-    def _lost(self, layer: KVLayer, length: int) -> bool:
-        """Is something gone that the token at position `length` needs?"""
-        if layer.state_bytes:
-            return True
-        if not layer.window or length == 0:
-            return False
-        newest_page = (self._written - 1) // PAGE_TOKENS
-        oldest_token = (newest_page - layer.n_pages + 1) * PAGE_TOKENS
-        return max(0, length - layer.window + 1) < oldest_token
+    def switch(self, tokens: Sequence[int], ids: Sequence[int]) -> int:
+        return self.cache.switch(tokens, ids)
 
-    def _clear_states(self) -> None:
-        for address, layer in zip(self.states, self.spec.layers, strict=True):
-            if address:
-                ctypes.memset(address, 0, layer.state_bytes)
+    def mark(self, tokens: Sequence[int]) -> None:
+        self.cache.mark(tokens)
+
+    def clear(self) -> None:
+        self.cache.clear()
+
+    # PageStore
+
+    def place(self, page_class: int, slot: int, page: int) -> None:
+        for i in self.cache.classes[page_class].layers:
+            self._tables[i][slot] = page
+
+    def copy_page(self, page_class: int, source: int, target: int) -> None:
+        for i in self.cache.classes[page_class].layers:
+            layer = self.layers[i]
+            ctypes.memmove(
+                layer.pages + target * layer.page_bytes, layer.pages + source * layer.page_bytes, layer.page_bytes
+            )
+
+    def keep_state(self, slot: int) -> None:
+        for running, kept, n_bytes in self._states_at(slot):
+            ctypes.memmove(kept, running, n_bytes)
+
+    def take_state(self, slot: int | None) -> None:
+        for running, kept, n_bytes in self._states_at(slot or 0):
+            if slot is None:
+                ctypes.memset(running, 0, n_bytes)
+            else:
+                ctypes.memmove(running, kept, n_bytes)
+
+    def _states_at(self, slot: int) -> Iterator[tuple[int, int, int]]:
+        """Address of the running state, of its copy in a checkpoint's slot, and their bytes, layer by layer."""
+        for running, layer in zip(self.states, self.spec.layers, strict=True):
+            if running:
+                yield running, running + (1 + slot) * layer.state_bytes, layer.state_bytes
 
 
 def _page_bytes(layer: KVLayer) -> int:
@@ -79,8 +112,12 @@ def _page_bytes(layer: KVLayer) -> int:
     return PAGE_TOKENS * (layer.token_bytes + values)
 
 
+def _pages_bytes(layer: KVLayer) -> int:
+    return (layer.n_pages + layer.spare_pages) * _page_bytes(layer)
+
+
 def _layer_bytes(layer: KVLayer) -> int:
-    return layer.n_pages * _page_bytes(layer) + layer.state_bytes
+    return _pages_bytes(layer) + (1 + layer.spare_states) * layer.state_bytes
 
 
 def _allocate(n_bytes: int) -> mmap.mmap:

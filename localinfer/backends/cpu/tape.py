@@ -48,6 +48,7 @@ class Tape:
     def run(self, pool: int, ids: np.ndarray, rows: int, kv: CpuKV, scratch: int) -> np.ndarray:
         """ids (T,) int32, stored after kv.length -> logits (rows, V) of the last rows."""
         logits = np.empty((rows, self.n_vocab), np.float32)
+        kv.reserve(len(ids))
         args = structs.RunArgs(
             ids.ctypes.data, len(ids), rows, kv.length, kv.layers, kv.states, scratch, logits.ctypes.data
         )

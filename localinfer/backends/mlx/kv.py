@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import mlx.core as mx
 import numpy as np
 
+from localinfer.backends.base import OneTimeline
 from localinfer.backends.mlx.kv_codec import decode, encode, row_elements, stored_dtype
 from localinfer.errors import BackendError
 from localinfer.kv.spec import KVLayer, KVSpec
@@ -38,7 +39,7 @@ class Slots:
         return self.last - (self.last - np.arange(self.n_slots)) % self.ring
 
 
-class MLXKV:
+class MLXKV(OneTimeline):
     """The cache of one conversation. Its buffers are allocated at once; a recurrent state at its first use."""
 
     def __init__(self, spec: KVSpec, encoder: Encoder = encode) -> None:

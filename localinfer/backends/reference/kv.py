@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
+from localinfer.backends.base import OneTimeline
 from localinfer.formats.dequant import dequantize
 from localinfer.formats.ggml_types import GGMLType
 from localinfer.formats.quant import quantize
 from localinfer.kv.spec import KVSpec
 
 
-class ReferenceKV:
+class ReferenceKV(OneTimeline):
     """Holds every position of every layer; windows are the attention's business. `length` grows by forward()."""
 
     def __init__(self, spec: KVSpec) -> None:

@@ -9,6 +9,11 @@ from localinfer.errors import BackendError
 from localinfer.kv.spec import KVLayer, KVSpec, window_pages
 
 
+def write(kv: CpuKV, n: int) -> None:
+    kv.reserve(n)
+    kv.extend(n)
+
+
 def windowed(n_ctx: int, window: int, chunk: int) -> KVSpec:
     layer = KVLayer("window", 1, 32, 32, "f16", "f16", window_pages(window, chunk), window)
     return KVSpec(n_ctx, chunk, (layer,))
@@ -24,7 +29,7 @@ def test_bytes_are_the_specs(lib, kv_type: str) -> None:
 
 def test_full_layers_go_back_anywhere(lib) -> None:
     kv = CpuKV(lib, KVSpec(256, 64, (KVLayer("full", 1, 32, 32, "f16", "f16", 16),)))
-    kv.extend(200)
+    write(kv, 200)
     assert [kv.truncate(n) for n in (300, 150, 150, 1, 0)] == [200, 150, 150, 1, 0]
 
 
@@ -33,9 +38,9 @@ def test_a_draft_as_long_as_a_chunk_can_always_be_refused(lib, window: int, chun
     kv = CpuKV(lib, windowed(10_000, window, chunk))
     while kv.length < 3 * window:
         before = kv.length
-        kv.extend(chunk)
+        write(kv, chunk)
         assert kv.truncate(before) == before
-        kv.extend(1)
+        write(kv, 1)
 
 
 def test_ring_remembers_what_was_written_before_a_cut(lib) -> None:
@@ -43,12 +48,12 @@ def test_ring_remembers_what_was_written_before_a_cut(lib) -> None:
     spec = windowed(10_000, 16, 16)  # 3 pages: 48 positions
     kv = CpuKV(lib, spec)
     for _ in range(6):
-        kv.extend(16)  # 96: pages 3, 4, 5 are there, positions 48..95
+        write(kv, 16)  # 96: pages 3, 4, 5 are there, positions 48..95
     assert kv.truncate(64) == 64  # the token at 64 sees 49..64
-    kv.extend(1)
+    write(kv, 1)
     assert kv.truncate(63) == 63  # 48 is still there
     assert kv.truncate(62) == 0  # 47 is not
-    kv.extend(16)
+    write(kv, 16)
     assert kv.truncate(4) == 4  # started over: nothing was lost
 
 
