@@ -44,6 +44,10 @@ class KVCache(Protocol):
         """Tokens stored of the running timeline."""
 
     @property
+    def shared(self) -> int:
+        """Tokens that the last `switch` had in common with any timeline, even if one cannot go on from there."""
+
+    @property
     def n_bytes(self) -> int:
         """Bytes allocated; equals spec.n_bytes + spec.checkpoint_bytes."""
 
@@ -65,6 +69,7 @@ class OneTimeline:
     """For caches that hold the running timeline and nothing else. Brings what KVCache asks beside `truncate`."""
 
     length: int
+    shared = 0
 
     def truncate(self, length: int) -> int:
         raise NotImplementedError

@@ -25,7 +25,7 @@ from localinfer.planner.draft_forecast import DraftForecast, draft_forecast
 from localinfer.planner.facts import ModelFacts
 from localinfer.planner.ladder import Repair, repairs
 from localinfer.planner.ledger import learned_runtime_bytes
-from localinfer.planner.plan import Ask, Plan, make_plan
+from localinfer.planner.plan import AUTO_CHECKPOINTS, Ask, Plan, make_plan
 from localinfer.planner.report import layers_json, plan_json, plan_notes, scenario_json
 from localinfer.planner.speed import Speed, speed_of
 from localinfer.units import parse_bytes, parse_tokens
@@ -184,6 +184,7 @@ def _ask(args: argparse.Namespace, model: ModelFacts) -> Ask:
         draft_token_bytes=BYTES_PER_TOKEN if draft else 0,
         prompt=prompt, output=output, requests=requests, shared_prefix=shared,
         weight_budget=parse_bytes(args.weight_budget, "weight-budget") if args.weight_budget is not None else None,
+        checkpoints=AUTO_CHECKPOINTS if requests == 1 and not prompt else 0,
     )  # fmt: skip
 
 

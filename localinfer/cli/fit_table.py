@@ -26,7 +26,7 @@ COLORS = {
     "weights": "blue", "kv": "green", "scratch": "yellow", "logits": "yellow", "draft": "magenta",
     "paging_buffers": "magenta", "runtime": "cyan",
 }  # fmt: skip
-LABELS = {"kv": "KV cache", "draft": "drafting", "paging_buffers": "paging"}
+LABELS = {"kv": "KV cache", "draft": "drafting", "paging_buffers": "paging, checkpoints"}
 VERDICTS = {
     "fits": ("fits", "bold green"), "tight": ("fits, tightly", "bold yellow"),
     "pages": ("runs by paging", "bold yellow"),

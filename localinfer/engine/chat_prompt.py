@@ -7,12 +7,16 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from localinfer.engine.answer_text import Splitter
+from localinfer.engine.params import ChatMessage
+from localinfer.errors import UsageError
+from localinfer.kv.prefix import common_prefix
 from localinfer.models.chat_template import ChatTemplate, Message
 from localinfer.models.thinking import ThinkingSplitter
 
 if TYPE_CHECKING:
     from localinfer.models.tokenizer import Tokenizer
 
+ANOTHER_QUESTION = "\u2042"  # nobody's question begins with an asterism
 NO_TEMPLATE = "this model has no chat template: the text is continued as it is"
 
 
@@ -23,10 +27,15 @@ class Prompt:
     ids: list[int]
     notices: tuple[str, ...] = ()
     splitter: Splitter | None = None
+    branch_at: int = 0  # tokens that every conversation with this system prompt begins with; 0: nobody asked
 
 
 def make_prompt(
-    tokenizer: Tokenizer, template: ChatTemplate | None, messages: Sequence[Any] | str, thinking: bool | None
+    tokenizer: Tokenizer,
+    template: ChatTemplate | None,
+    messages: Sequence[Any] | str,
+    thinking: bool | None,
+    find_branch: bool = False,
 ) -> Prompt:
     """A plain string, or messages without a template, are continued as plain text.
 
@@ -42,11 +51,22 @@ def make_prompt(
     unfinished = turns[-1].content if turns and turns[-1].role == "assistant" else ""
     asked = turns[:-1] if unfinished else turns
     chat = template.encode_chat([_message(turn) for turn in asked], enable_thinking=thinking)
+    branch_at = _branch_at(template, asked, thinking, chat.ids) if find_branch else 0
     if not unfinished:
-        return Prompt(chat.ids, chat.notices, chat.splitter())
+        return Prompt(chat.ids, chat.notices, chat.splitter(), branch_at)
     ids = chat.ids + tokenizer.encode(unfinished, add_special=False, parse_special=False)
     markers = chat.thinking and replace(chat.thinking, opened_by_prompt=False)
-    return Prompt(ids, chat.notices, ThinkingSplitter(markers) if markers else None)
+    return Prompt(ids, chat.notices, ThinkingSplitter(markers) if markers else None, branch_at)
+
+
+def _branch_at(template: ChatTemplate, turns: Sequence[Any], thinking: bool | None, ids: Sequence[int]) -> int:
+    """What the prompt has in common with one that asks something else first."""
+    begun = [*(turn for turn in turns if turn.role == "system"), ChatMessage("user", ANOTHER_QUESTION)]
+    try:
+        other = template.encode_chat([_message(turn) for turn in begun], enable_thinking=thinking)
+    except UsageError:  # a template may refuse this conversation and accept the real one
+        return 0
+    return common_prefix(ids, other.ids)
 
 
 def _message(turn: Any) -> Message:

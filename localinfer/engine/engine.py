@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 
 NO_PAGING = "weights are not paged yet: the operating system decides which of them stay in memory (--weight-budget)"
 NO_DRAFTS = "drafting is off: recurrent layers keep no past states to go back to"
+DEFAULT_CHECKPOINTS = 4  # where no plan says how many
 LOGITS_CHUNK_BYTES = 64 * 2**20  # rows of logits that are in flight at a time
 
 
@@ -104,7 +105,9 @@ class Engine:
     def kv_spec(self) -> KVSpec:
         k_type, v_type = parse_kv_types(self.options.kv)
         chunk = min(self.options.chunk, self.n_ctx)
-        return KVSpec.from_config(self.config, self.n_ctx, k_type, v_type, chunk, self._device.v_beside_k)
+        checkpoints = self.plan.ask.checkpoints if self.plan else DEFAULT_CHECKPOINTS
+        beside = self._device.v_beside_k
+        return KVSpec.from_config(self.config, self.n_ctx, k_type, v_type, chunk, beside, checkpoints)
 
     @cached_property
     def conversation(self) -> Conversation:
@@ -198,13 +201,14 @@ class Engine:
         from localinfer.engine.chat_prompt import make_prompt
 
         timing, params = Timing(), params or SamplingParams()
-        prompt = make_prompt(self.tokenizer, None if isinstance(messages, str) else self.template, messages, thinking)
+        template = None if isinstance(messages, str) else self.template
+        prompt = make_prompt(self.tokenizer, template, messages, thinking, self.kv_spec.remembers)
         for text in prompt.notices:
             yield Notice(turn_id, text)
         splitter: Splitter = prompt.splitter or PlainSplitter()
         stream = self.tokenizer.stream(skip_special=prompt.splitter is None)
         answer = AnswerText(turn_id, stream, params.stop, splitter)
-        yield from self._run(prompt.ids, params, answer, turn_id, cancelled, timing)
+        yield from self._run(prompt.ids, params, answer, turn_id, cancelled, timing, prompt.branch_at)
 
     def _run(
         self,
@@ -214,6 +218,7 @@ class Engine:
         turn_id: int,
         cancelled: Callable[[], bool],
         timing: Timing,
+        branch_at: int = 0,
     ) -> Iterator[GenerationEvent]:
         generation = Generation(
             self.conversation,
@@ -226,12 +231,16 @@ class Engine:
             turn_id=turn_id,
             cancelled=cancelled,
             timing=timing,
+            branch_at=branch_at,
         )
         yield from generation.run()
         assert generation.reason is not None
         if self._memory:
-            used = Used(self.conversation.length, self._sizer.largest, generation.draft.proposed)
-            self._memory.write(self.conversation.kv.n_bytes, self._model.scratch_bytes, used)
+            kv = self.conversation.kv
+            drafts, touched = generation.draft.proposed, getattr(kv, "touched_bytes", None)
+            used = Used(self.conversation.length, self._sizer.largest, drafts, touched)
+            kv_bytes = kv.n_bytes - self.kv_spec.checkpoint_bytes  # those are a row of their own
+            self._memory.write(kv_bytes, self._model.scratch_bytes, used)
         stats = self._stats(generation)
         yield TurnDone(turn_id, generation.reason, answer.text, tuple(generation.tokens), stats)
 

@@ -52,7 +52,9 @@ class Generation:
         turn_id: int = 0,
         cancelled: Callable[[], bool] = lambda: False,
         timing: Timing | None = None,
+        branch_at: int = 0,
     ) -> None:
+        """branch_at: tokens of the prompt that other conversations are likely to begin with too; 0: none."""
         check_prompt(ids, conversation.n_ctx)
         self.conversation = conversation
         self.ids = list(ids)
@@ -69,6 +71,7 @@ class Generation:
         self._ends = frozenset() if params.ignore_eos else eog_ids
         self._drafter = drafter if self._most else None
         self._turn_id = turn_id
+        self._branch_at = branch_at
         self._cancelled = cancelled
         self._guesses: list[int] = []
         self._rounds = 0  # since the prompt
@@ -96,13 +99,25 @@ class Generation:
                 self.conversation.rollback(self._stored)
 
     def _prefill(self) -> Generator[PromptProgress, None, np.ndarray | None]:
-        logits = yield from prefill(self.conversation, self.ids, self._sizer, self._turn_id, self._cancelled)
+        logits = yield from prefill(
+            self.conversation, self.ids, self._sizer, self._turn_id, self._cancelled, self._marks()
+        )
         self._stored = self.conversation.length
         if logits is not None:
             self.timing.prefill_end = time.perf_counter()
         if self._drafter and logits is not None:
             self._drafter.sync(self.ids)
         return logits
+
+    def _marks(self) -> set[int]:
+        """Where another prompt may leave this one: a common beginning, before this turn, after its question. The last
+        token is put through again, so a recurrent state is wanted from before it."""
+        kv = self.conversation.kv
+        if not kv.spec.remembers:
+            return set()
+        question = len(self.ids) - kv.spec.has_state
+        branches = (self._branch_at, kv.shared, self.cached, question)
+        return {at for at in branches if max(1, self.cached) <= at <= question}
 
     def _draw_from(self, logits: np.ndarray) -> Iterator[TextDelta]:
         """Draw at each row for as long as the guesses hold; sets `reason` when the answer ends here."""

@@ -16,7 +16,7 @@ from localinfer.kv.spec import parse_kv_types
 from localinfer.planner.facts import ModelFacts
 from localinfer.planner.ladder import repairs
 from localinfer.planner.ledger import Measured, Used, learned_runtime_bytes, record
-from localinfer.planner.plan import Ask, Plan, make_plan
+from localinfer.planner.plan import AUTO_CHECKPOINTS, Ask, Plan, make_plan
 from localinfer.units import format_bytes_both
 
 if TYPE_CHECKING:
@@ -54,6 +54,7 @@ def plan_file(file: GGUFFile, options: EngineOptions) -> Plan:
         draft=MAX_DRAFT,
         draft_token_bytes=BYTES_PER_TOKEN,
         weight_budget=options.weight_budget,
+        checkpoints=AUTO_CHECKPOINTS,
     )
     runtime = learned_runtime_bytes(machine_name(), budget.platform)
     return make_plan(ModelFacts.from_gguf(file, n_ctx), budget, ask, runtime)

@@ -7,7 +7,7 @@ depend on how many tokens go through at a time (cpu) the logits are the same for
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Collection, Generator, Sequence
 from typing import TYPE_CHECKING
 
 from localinfer.engine.conversation import Conversation
@@ -47,17 +47,26 @@ def prefill(
     sizer: ChunkSizer,
     turn_id: int = 0,
     cancelled: Callable[[], bool] = lambda: False,
+    marks: Collection[int] = (),
 ) -> Generator[PromptProgress, None, np.ndarray | None]:
-    """Put ids[conversation.length:] through; returns the last row's logits (1, V), or None when cancelled."""
+    """Put ids[conversation.length:] through; returns the last row's logits (1, V), or None when cancelled.
+
+    marks: lengths that one may want to come back to.
+    """
     cached, total = conversation.length, len(ids)
     yield PromptProgress(turn_id, cached, total, cached)
     while True:
+        if conversation.length in marks:
+            conversation.mark()
         if cancelled():
             return None
-        chunk = ids[conversation.length :][: sizer.next(total - conversation.length)]
+        end = min((at for at in marks if conversation.length < at), default=total)
+        chunk = ids[conversation.length : end][: sizer.next(end - conversation.length)]
         start = time.perf_counter()
         logits = conversation.extend(chunk, rows=int(conversation.length + len(chunk) == total))
         sizer.measured(len(chunk), time.perf_counter() - start)
         yield PromptProgress(turn_id, conversation.length, total, cached)
         if conversation.length == total:
+            if total in marks:
+                conversation.mark()
             return logits

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from itertools import count
 from typing import Protocol
 
@@ -16,7 +17,7 @@ from localinfer.kv.pages import BlockTable, PagePool, page_classes, pages_for
 from localinfer.kv.prefix import Checkpoint, Match, Node, PrefixTree, common_prefix
 from localinfer.kv.spec import PAGE_TOKENS, KVSpec, checkpoint_pages
 
-EVICT_AT_ONCE = 16  # pages; looking for them costs a walk over the tree
+EVICT_SHARE = 64  # of a pool are freed at once: looking for the least worthy costs a walk over the tree
 
 
 class PageStore(Protocol):
@@ -34,14 +35,24 @@ class PageStore(Protocol):
         """The running recurrent state is that of a slot; None: the state before the first token."""
 
 
+@dataclass(frozen=True)
+class Held:
+    """A stored length with references to its pages, (logical page, page) by class, and to its state."""
+
+    length: int
+    pages: list[list[tuple[int, int]]]
+    state: int | None
+
+
 class PagedCache:
     """`length` tokens are stored. Who calls `switch` and `mark` brings the tokens of the running timeline."""
 
     def __init__(self, spec: KVSpec, store: PageStore) -> None:
         self.length = 0
+        self.shared = 0  # tokens that the last `switch` had in common with any timeline
         self.classes = page_classes(spec)
         self.pools = [PagePool(c.n_pages) for c in self.classes]
-        self.has_state = any(layer.state_bytes for layer in spec.layers)
+        self.has_state = spec.has_state
         spare_states = max((layer.spare_states for layer in spec.layers), default=0)
         self.states = PagePool(spare_states if self.has_state else 0)
         self.tables = [
@@ -118,14 +129,16 @@ class PagedCache:
         self._turn += 1
         common = common_prefix(tokens, ids)
         direct = common if self._can_go_back_to(common) else 0
-        if direct < self.length:
-            self._keep(tokens)
         found = self.tree.match(ids)
-        if found.length > direct:
-            self._load(found)
+        self.shared = max(common, found.shared)
+        self._touch(found)
+        held = self._hold(found) if found.length > direct else None
+        if common < self.length:
+            self._keep(tokens)
+        if held:
+            self._load(held)
         else:
             self.truncate(direct)
-        self._touch(found)
         return self.length
 
     def _keep(self, tokens: Sequence[int]) -> None:
@@ -169,8 +182,11 @@ class PagedCache:
         return page
 
     def _checkpoint(self, tokens: Sequence[int]) -> None:
-        state = self._take_state_slot() if self.has_state else None
-        if state is not None:
+        state = None
+        if self.has_state:
+            state = self._take_state_slot()
+            if state is None:
+                return
             self._store.keep_state(state)
         node = self._insert(tokens)  # once more: making room for the state may have taken it from the tree
         pages: list[dict[int, int]] = []
@@ -194,26 +210,30 @@ class PagedCache:
             first -= 1
         return first * PAGE_TOKENS + window - 1 if first else 0
 
-    def _load(self, match: Match) -> None:
-        """Go on from a stored length, which shares its pages."""
-        chain, end = match.node.chain(), pages_for(match.length)
-        wanted: list[list[tuple[int, int]]] = []
+    def _hold(self, match: Match) -> Held:
+        """References to all that a stored length needs."""
+        end, checkpoint = pages_for(match.length), match.checkpoint
+        pages: list[list[tuple[int, int]]] = []
         for i, (pool, c) in enumerate(zip(self.pools, self.classes, strict=True)):
             if c.window:
-                assert match.checkpoint is not None
-                kept = match.checkpoint.pages[i]
-                found = [(p, kept[p]) for p in range(c.first_page(match.length), end)]
+                assert checkpoint is not None
+                found = [(p, checkpoint.pages[i][p]) for p in range(c.first_page(match.length), end)]
             else:
-                found = [(node.depth, node.page) for node in chain[:end]]
-            wanted.append([(p, pool.share(page)) for p, page in found])
-        for table, pages in zip(self.tables, wanted, strict=True):
+                found = [(node.depth, node.page) for node in match.node.chain()[:end]]
+            pages.append([(p, pool.share(page)) for p, page in found])
+        state = checkpoint.state if checkpoint else None
+        return Held(match.length, pages, None if state is None else self.states.share(state))
+
+    def _load(self, held: Held) -> None:
+        """Go on from a stored length, which shares its pages; the references are the block tables' now."""
+        for table, pages in zip(self.tables, held.pages, strict=True):
             table.cut(0)
             for p, page in pages:
                 table.put(p, page)
-        if self.has_state:
-            assert match.checkpoint is not None
-            self._store.take_state(match.checkpoint.state)
-        self.length = match.length
+        if held.state is not None:
+            self._store.take_state(held.state)
+            self.states.drop(held.state)
+        self.length = held.length
 
     def _touch(self, match: Match) -> None:
         for node in match.node.chain():
@@ -255,7 +275,7 @@ class PagedCache:
         if self.classes[i].window:
             self._evict_checkpoints(i, before + 1)
         else:
-            self._evict_leaves(before + EVICT_AT_ONCE)
+            self._evict_leaves(before + 1 + self.pools[i].n_pages // EVICT_SHARE)
         return self.pools[i].free - before
 
     def _evict_checkpoints(self, i: int, n_pages: int) -> None:
@@ -309,10 +329,11 @@ class PagedCache:
             if page in checkpoint.pages[i].values():
                 self._drop_checkpoint(node, checkpoint)
 
-    def _take_state_slot(self) -> int:
+    def _take_state_slot(self) -> int | None:
+        """None where all slots are held for something else at the moment."""
         slot = self.states.take()
-        while slot is None:
-            self._drop_checkpoint(*self._by_worth()[0])
+        while slot is None and (least := self._by_worth()):
+            self._drop_checkpoint(*least[0])
             slot = self.states.take()
         return slot
 

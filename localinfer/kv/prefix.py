@@ -11,7 +11,7 @@ Later tokens cost more, since they attend to more. Fetching costs nothing: pages
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from localinfer.kv.spec import PAGE_TOKENS
 
@@ -82,6 +82,7 @@ class Match:
     length: int
     node: Node
     checkpoint: Checkpoint | None = None
+    shared: int = 0  # tokens that the prompt has in common with a stored timeline, whether one may go on from there
 
 
 def common_prefix(a: Sequence[int], b: Sequence[int]) -> int:
@@ -137,7 +138,8 @@ class PrefixTree:
             if whole is None or self._forgetful:
                 best = max((best, *self._candidates(node, page)), key=lambda m: m.length)
             if whole is None:
-                return best
+                further = max((common_prefix(tokens, page) for tokens in node.children), default=0)
+                return replace(best, shared=node.start + PAGE_TOKENS + further)
             node = whole
             if not self._forgetful:
                 best = Match(node.start + PAGE_TOKENS, node)

@@ -126,6 +126,16 @@ class KVSpec:
         return sum(layer.spare_bytes for layer in self.layers)
 
     @property
+    def remembers(self) -> bool:
+        """There are layers that could not go back without checkpoints, and room for these."""
+        return any(layer.spare_pages or layer.spare_states for layer in self.layers)
+
+    @property
+    def has_state(self) -> bool:
+        """There are recurrent layers: of their past only checkpoints are left."""
+        return any(layer.state_bytes for layer in self.layers)
+
+    @property
     def token_bytes(self) -> int:
         """Bytes one more token takes while no window is full."""
         return sum(layer.token_bytes for layer in self.layers)

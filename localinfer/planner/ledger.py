@@ -44,6 +44,7 @@ class Used:
     context: int  # tokens in the cache
     chunk: int  # the longest prefill step; 0: not known, the plan's own
     drafts: int  # tokens guessed so far; 0: no more than one row of logits at a time
+    kv_bytes: int | None = None  # of the cache and its checkpoints; None: not known, what `context` needs
 
 
 @dataclass(frozen=True)
@@ -139,7 +140,8 @@ def unused_bytes(plan: Plan, used: Used) -> int:
     """Bytes of the plan that were never touched: cache pages, activations of shorter chunks, logits of no drafts."""
     if plan.model.config is None:
         return 0
-    unused = plan.parts["kv"] - kv_bytes_used(plan, used.context)
+    touched = kv_bytes_used(plan, used.context) if used.kv_bytes is None else used.kv_bytes
+    unused = plan.parts["kv"] + plan.checkpoint_bytes - touched
     unused += plan.parts["draft"] * (plan.ask.ctx - min(plan.ask.ctx, used.context)) // plan.ask.ctx
     if 0 < used.chunk < plan.ask.chunk and plan.scratch:
         by_chunk = plan.scratch.activations + plan.scratch.prepared + plan.scratch.experts

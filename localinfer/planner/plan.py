@@ -16,6 +16,7 @@ from typing import Literal
 
 from localinfer.errors import UnsupportedModel
 from localinfer.kv.spec import KVSpec
+from localinfer.models.config import ModelConfig
 from localinfer.planner.budget import MemoryBudget
 from localinfer.planner.context_limit import KVGroup, group_layers, kv_bytes_at, largest_context
 from localinfer.planner.facts import ModelFacts
@@ -26,6 +27,7 @@ from localinfer.planner.weights import weight_groups
 Verdict = Literal["fits", "tight", "pages", "does_not_fit", "unknown"]
 KV_CHOICES = (("f16", "f16"), ("q8_0", "q8_0"), ("q8_0", "q4_0"), ("q4_0", "q4_0"))
 DEFAULT_CHUNK = 512
+AUTO_CHECKPOINTS = -1  # as many as a quarter of the KV bytes pays for, 4 to 32; none where the plan then does not fit
 TIGHT_SHARE = 0.03  # a plan that leaves less of the budget than this is called tight
 
 # The rows of the sum, in the order they are shown.
@@ -50,6 +52,7 @@ class Ask:
     snapshots_bytes: int = 0  # KV snapshots kept in memory beside the live cache
     weight_budget: int | None = None  # weights beyond this are paged
     paging_buffer_bytes: int = 0  # what paging needs beside weight_budget
+    checkpoints: int = 0  # lengths that windowed and recurrent layers can go back to; AUTO_CHECKPOINTS: see there
 
     @property
     def kv_name(self) -> str:
@@ -89,6 +92,11 @@ class Plan:
     def parts(self) -> dict[str, int]:
         """Bytes of each of PARTS."""
         return {part: sum(r.n_bytes for r in self.rows if r.part == part) for part in PARTS}
+
+    @property
+    def checkpoint_bytes(self) -> int:
+        """Part of `paging_buffers`: what windowed and recurrent layers need to go back."""
+        return sum(r.n_bytes for r in self.rows if r.name == CHECKPOINTS)
 
     @property
     def total(self) -> int:
@@ -152,12 +160,18 @@ class Plan:
 
 def make_plan(model: ModelFacts, budget: MemoryBudget, ask: Ask, runtime_bytes: int | None = None) -> Plan:
     """Add up what `model` needs for `ask`. `runtime_bytes` replaces the platform's guess by a measured baseline."""
+    if ask.checkpoints == AUTO_CHECKPOINTS:
+        wanted = replace(ask, checkpoints=_worthwhile_checkpoints(model, budget, ask))
+        plan = make_plan(model, budget, wanted, runtime_bytes)
+        if plan.fits or not wanted.checkpoints:
+            return plan
+        ask = replace(ask, checkpoints=0)
     rules = RULES[budget.platform]
     runtime = _runtime_rows(model, budget, rules.runtime_bytes if runtime_bytes is None else runtime_bytes)
     weights = _weight_rows(model, ask)
     if model.config is None:
         return Plan(model, budget, ask, (*weights, *runtime), None, None, model.unknown)
-    spec = KVSpec.from_config(model.config, ask.ctx, ask.kv_k, ask.kv_v, ask.chunk, rules.v_beside_k)
+    spec = _spec(model.config, ask, rules)
     try:
         scratch = scratch_for(model, ask.chunk, ask.threads, rules)
     except UnsupportedModel as error:  # a config that we read, of a decoder that we lack
@@ -187,13 +201,27 @@ def _at_context(plan: Plan, ask: Ask) -> Plan:
     """What depends on context and KV types, for others; the other rows are kept."""
     assert plan.model.config is not None and plan.scratch is not None
     rules = RULES[plan.budget.platform]
-    spec = KVSpec.from_config(plan.model.config, ask.ctx, ask.kv_k, ask.kv_v, ask.chunk, rules.v_beside_k)
-    kept = [r for r in plan.rows if r.part not in ("kv", "scratch", "draft")]
+    spec = _spec(plan.model.config, ask, rules)
+    kept = [r for r in plan.rows if r.part not in ("kv", "scratch", "draft") and r.name != CHECKPOINTS]
     index = Row("draft", "drafting index", ask.draft_token_bytes * ask.ctx)
-    rows = (*kept, *_kv_rows(spec, ask), *_scratch_rows(plan.model, ask, plan.scratch, rules), index)
+    going_back = Row("paging_buffers", CHECKPOINTS, spec.checkpoint_bytes, f"{ask.checkpoints} lengths to go back to")
+    rows = (*kept, *_kv_rows(spec, ask), *_scratch_rows(plan.model, ask, plan.scratch, rules), index, going_back)
+    rows = tuple(row for row in rows if row.name != CHECKPOINTS or row.n_bytes)
     return replace(plan, ask=ask, rows=_ordered(rows), kv=spec)
 
 
+def _spec(config: ModelConfig, ask: Ask, rules: PlatformRules) -> KVSpec:
+    return KVSpec.from_config(config, ask.ctx, ask.kv_k, ask.kv_v, ask.chunk, rules.v_beside_k, max(0, ask.checkpoints))
+
+
+def _worthwhile_checkpoints(model: ModelFacts, budget: MemoryBudget, ask: Ask) -> int:
+    if model.config is None:
+        return 0
+    one = _spec(model.config, replace(ask, checkpoints=1), RULES[budget.platform])
+    return min(32, max(4, one.n_bytes // 4 // one.checkpoint_bytes)) if one.checkpoint_bytes else 0
+
+
+CHECKPOINTS = "KV checkpoints"
 BASELINE = "interpreter, libraries"
 ATTENTION = "attention scratch"
 GROWING = ("kv", "draft")  # parts that are proportional to context, but for rings
@@ -258,12 +286,13 @@ def _max_contexts(plan: Plan, rules: PlatformRules, scratch: Scratch, room: int)
         return scratch.attention(n_ctx) + ask.draft_token_bytes * n_ctx
 
     for k, v in dict.fromkeys((*KV_CHOICES, (ask.kv_k, ask.kv_v))):
-        groups = group_layers(KVSpec.from_config(plan.model.config, ask.ctx, k, v, ask.chunk, rules.v_beside_k))
+        groups = group_layers(_spec(plan.model.config, replace(ask, kv_k=k, kv_v=v), rules))
         sizes[kv_name(k, v)] = largest_context(groups, ask.chunk, beside, room, ask.requests)
     return sizes
 
 
 __all__ = [
+    "AUTO_CHECKPOINTS",
     "DEFAULT_CHUNK",
     "KV_CHOICES",
     "PARTS",

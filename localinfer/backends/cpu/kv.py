@@ -38,6 +38,10 @@ class CpuKV:
         return self.cache.length
 
     @property
+    def shared(self) -> int:
+        return self.cache.shared
+
+    @property
     def touched_bytes(self) -> int:
         """Of n_bytes, what was ever written."""
         cache = self.cache
