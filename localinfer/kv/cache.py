@@ -287,8 +287,12 @@ class PagedCache:
 
     def _by_worth(self) -> list[tuple[Node, Checkpoint]]:
         """Checkpoints, the least worthy first."""
-        found = list(self.tree.checkpoints())
-        return sorted(found, key=lambda f: self.tree.worth_of_checkpoint(*f, self._turn, self._bytes_of(f[1])))
+
+        def worth(found: tuple[Node, Checkpoint]) -> float:
+            node, checkpoint = found
+            return self.tree.worth_of_checkpoint(node, checkpoint, self._turn, self._bytes_of(checkpoint))
+
+        return sorted(self.tree.checkpoints(), key=worth)
 
     def _bytes_of(self, checkpoint: Checkpoint) -> int:
         """What nobody else holds."""
