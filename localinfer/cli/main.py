@@ -11,6 +11,7 @@ import gc
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from importlib import import_module
 from typing import Any, NoReturn
 
@@ -20,6 +21,7 @@ from localinfer.errors import EXIT_INTERRUPTED, EXIT_OK, LocalinferError, UsageE
 COMMANDS = (
     "chat", "run", "fit", "bench", "eval", "inspect", "tokens", "pull", "models", "rm", "sessions", "doctor",
 )  # fmt: skip
+ENGINE_COMMANDS = ("run", "chat")  # those that talk to an engine process
 _HOMES = {"rm": "models"}  # commands that live in another command's module
 DESCRIPTION = "Chat with a quantized GGUF model on your own machine, and know beforehand that it will fit."
 EPILOG = "Without a command: the terminal app. `localinfer COMMAND --help` explains a command."
@@ -53,7 +55,10 @@ def _typed_command(argv: Sequence[str]) -> str | None:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    argv = sys.argv[1:] if argv is None else list(argv)
+    if argv is None:
+        argv = sys.argv[1:]
+        _start_engine(argv)
+    argv = list(argv)
     gc.set_threshold(50_000, 20, 20)  # imports make many objects and little garbage: 20 ms of a `fit` went to looking
     _make_output_robust()
     try:
@@ -68,6 +73,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # the reader has seen enough: `localinfer run ... | head -1`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_OK
+
+
+def _start_engine(argv: Sequence[str]) -> None:
+    """The engine process and this one load their modules at the same time."""
+    if len(argv) > 1 and argv[0] in ENGINE_COMMANDS and not {"-h", "--help"} & set(argv):
+        from localinfer.engine.spawn import start_ahead
+
+        with suppress(LocalinferError):  # said when it is needed
+            start_ahead()
 
 
 def _run(argv: list[str]) -> int:

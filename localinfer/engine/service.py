@@ -11,10 +11,7 @@ import asyncio
 import itertools
 import os
 import signal
-import socket
 import subprocess
-import sys
-import tempfile
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import replace
 from typing import IO, Any, cast
@@ -22,6 +19,7 @@ from typing import IO, Any, cast
 from localinfer.engine.events import GenerationEvent, LoadProgress, TurnDone, TurnFailed
 from localinfer.engine.params import ChatMessage, EngineOptions, EngineStatus, SamplingParams
 from localinfer.engine.pipe import AsyncPipe
+from localinfer.engine.spawn import start as start_engine
 from localinfer.errors import BackendError, LocalinferError
 from localinfer.units import format_bytes
 
@@ -164,20 +162,8 @@ class _Process:
 
     @classmethod
     async def start(cls, engine: str, on_progress: Callable[[LoadProgress], None] | None) -> _Process:
-        ours, theirs = socket.socketpair()
-        stderr = tempfile.TemporaryFile()  # noqa: SIM115 (closed with the process); a screen must stay clean of it
-        fd = str(theirs.fileno())
-        command = [sys.executable, "-P", "-m", "localinfer.engine.worker", fd, *([engine] if engine else [])]
-        try:
-            popen = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=stderr, stderr=stderr, pass_fds=[theirs.fileno()]
-            )
-        except OSError as error:
-            ours.close()
-            raise BackendError(f"the engine process could not be started: {error}") from error
-        finally:
-            theirs.close()
-        process = cls(popen, await AsyncPipe.connect(ours), stderr)
+        popen, sock, stderr = start_engine(engine)
+        process = cls(popen, await AsyncPipe.connect(sock), stderr)
         process._on_progress = on_progress
         return process
 
