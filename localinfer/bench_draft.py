@@ -35,8 +35,9 @@ def measure_drafting(
     path: Path,
     options: EngineOptions,
     progress: Callable[[str], None],
-    prompts: Sequence[DraftPrompt] | None = None,
+    draft: str | int = "auto",
     reps: int = 1,
+    prompts: Sequence[DraftPrompt] | None = None,
 ) -> dict[str, Any]:
     """Greedy answers, `reps` with and without drafting in turn. Rows by kind; `same` must be true everywhere."""
     prompts = corpus() if prompts is None else prompts
@@ -45,17 +46,20 @@ def measure_drafting(
         _answer(engine, prompts[0], "off")  # warms up
         for i, prompt in enumerate(prompts):
             progress(f"drafting {i + 1}/{len(prompts)}: {prompt.kind}")
-            results.append(compare(engine, prompt, reps, first=i % 2))
+            results.append(compare(engine, prompt, draft, reps, first=i % 2))
     return summary(results)
 
 
-def compare(engine: Engine, prompt: DraftPrompt, reps: int = 1, first: int = 0) -> DraftResult:
+def compare(
+    engine: Engine, prompt: DraftPrompt, draft: str | int = "auto", reps: int = 1, first: int = 0
+) -> DraftResult:
     """The median of pairs, each in the other order than the one before."""
     gains, same = [], True
     for rep in range(reps):
-        order = ("auto", "off") if (first + rep) % 2 else ("off", "auto")
-        done = {draft: _answer(engine, prompt, draft) for draft in order}
-        on, off = done["auto"], done["off"]
+        if (first + rep) % 2:
+            on, off = (_answer(engine, prompt, d) for d in (draft, "off"))
+        else:
+            off, on = (_answer(engine, prompt, d) for d in ("off", draft))
         gains.append(on.stats.decode_tok_s / off.stats.decode_tok_s if off.stats.decode_tok_s else 1.0)
         same &= on.tokens == off.tokens
     d = on.stats.draft
@@ -65,7 +69,7 @@ def compare(engine: Engine, prompt: DraftPrompt, reps: int = 1, first: int = 0) 
     )  # fmt: skip
 
 
-def _answer(engine: Engine, prompt: DraftPrompt, draft: str) -> TurnDone:
+def _answer(engine: Engine, prompt: DraftPrompt, draft: str | int) -> TurnDone:
     params = SamplingParams(temperature=0, max_tokens=ANSWER_TOKENS, draft=draft)
     event = None
     for event in engine.chat(list(prompt.messages) if engine.has_template else prompt.text, params):  # noqa: B007

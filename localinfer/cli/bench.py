@@ -42,7 +42,10 @@ def add_parser(subparsers: Any) -> None:
     group.add_argument("--reps", type=int, default=3, metavar="N", help="repetitions (default: 3)")
     group.add_argument("--verify", nargs="?", const="1,2,3,4,6,8,12,16", metavar="N,..", help="cost of checking drafts")
     group.add_argument("--load", action="store_true", help="load time and first token, cold and warm")
-    group.add_argument("--draft-corpus", action="store_true", help="gain by drafting on a fixed set of prompts")
+    group.add_argument(
+        "--draft", nargs="?", const="auto", default="off", metavar="K",
+        help="gain by drafting on a fixed set of prompts: on against off, at most K guesses a round",
+    )  # fmt: skip
     out = parser.add_argument_group("output")
     out.add_argument("--json", action="store_true")
     out.add_argument("--csv", metavar="FILE", help="write the rows; - for stdout")
@@ -55,8 +58,9 @@ def add_parser(subparsers: Any) -> None:
 def run(args: argparse.Namespace) -> int:
     from localinfer.bench import Roof, run_bench, with_mbu
     from localinfer.engine.engine import open_engine
+    from localinfer.engine.params import parse_draft
 
-    ask = bench_ask(args)
+    ask, draft = bench_ask(args), parse_draft(args.draft)
     path = resolve(args.model)
     options = engine_options(argparse.Namespace(**{**vars(args), "ctx": None, "kv": ask.kvs[0], "threads": None}))
     line, roof, rows = StatusLine(), Roof(), []
@@ -78,10 +82,10 @@ def run(args: argparse.Namespace) -> int:
     result = report(path, engines[0], rows, roof, ask)
     if args.load:
         result["load"] = asyncio.run(load_times(path, replace(options, kv=ask.kvs[0], ctx=2048)))
-    if args.draft_corpus:
+    if draft != "off":
         from localinfer.bench_draft import measure_drafting
 
-        result["draft"] = measure_drafting(path, options, line.show, reps=args.reps)
+        result["draft"] = measure_drafting(path, options, line.show, draft, args.reps)
         line.clear()
     if not args.no_save and not is_busy(result["machine"]):
         save(engines[0], rows, roof)

@@ -1,4 +1,4 @@
-"""The engine process, started. Imports little, so that a command can start it first and load its own needs meanwhile."""
+"""The engine process, started. Imports little: a command can start it first and load its own needs meanwhile."""
 
 from __future__ import annotations
 

@@ -75,6 +75,22 @@ def test_files_are_written(cli, scripted_engine, tmp_path):
     assert out.startswith("kind        n   depth")
 
 
+def test_drafting_is_compared_on_the_corpus(cli, scripted_engine, monkeypatch):
+    import localinfer.bench_draft as bench_draft
+
+    monkeypatch.setattr(bench_draft, "open_engine", lambda path, options: engine(noise(), EngineOptions(ctx=4096)))
+    monkeypatch.setattr(bench_draft, "ANSWER_TOKENS", 6)
+    monkeypatch.setattr(bench_draft, "corpus", lambda: corpus()[::12])
+    code, out, _ = cli("bench", "m", "--pp", 0, "--tg", 4, "--reps", 1, "--draft", 3, "--json")
+    found = json.loads(out)["draft"]
+    assert code == 0 and found["same_text"] and found["rows"][0]["name"] == "code edit"
+    assert found["worst_gain"] == min(gain for row in found["rows"] for gain in row["gains"])
+    code, out, _ = cli("bench", "m", "--pp", 0, "--tg", 4, "--reps", 1, "--json")
+    assert code == 0 and "draft" not in json.loads(out)
+    code, _, err = cli("bench", "m", "--draft", "lots")
+    assert code == 2 and "lots" in err
+
+
 def test_a_row_is_only_the_work_since_the_last():
     made = []
 
