@@ -295,6 +295,7 @@ static void group_tq2_0(const uint8_t *src, int n, li_group *g)
 /* -- the table ------------------------------------------------------------------------------------------------------*/
 
 #define INT(values, bytes, mins, decode) {values, bytes, LI_KIND_INT, mins, decode, 0}
+#define NIBBLES(values, bytes, mins, decode) {values, bytes, LI_KIND_NIBBLE, mins, decode, 0}
 #define FLOAT(values, bytes, decode) {values, bytes, LI_KIND_FLOAT, 0, 0, decode}
 
 const li_type_info li_types[LI_N_TYPES] = {
@@ -302,8 +303,8 @@ const li_type_info li_types[LI_N_TYPES] = {
     [LI_F16] = FLOAT(1, 2, floats_f16),
     [LI_BF16] = FLOAT(1, 2, floats_bf16),
     [LI_NVFP4] = FLOAT(64, 36, floats_nvfp4),
-    [LI_Q4_0] = INT(32, 18, 0, group_q4_0),
-    [LI_Q4_1] = INT(32, 20, 1, group_q4_1),
+    [LI_Q4_0] = NIBBLES(32, 18, 0, group_q4_0),
+    [LI_Q4_1] = NIBBLES(32, 20, 1, group_q4_1),
     [LI_Q5_0] = INT(32, 22, 0, group_q5_0),
     [LI_Q5_1] = INT(32, 24, 1, group_q5_1),
     [LI_Q8_0] = INT(32, 34, 0, group_q8_0),

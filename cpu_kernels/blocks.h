@@ -49,7 +49,8 @@ typedef struct {
     float d[8], m[8], m2[8];
 } li_group;
 
-enum { LI_KIND_FLOAT = 0, LI_KIND_INT = 1 };
+/* Activations as float32; as int16; as int16 in differences (linear_parts.h). */
+enum { LI_KIND_FLOAT = 0, LI_KIND_INT = 1, LI_KIND_NIBBLE = 2 };
 
 typedef struct {
     int16_t block_values, block_bytes; /* 0, 0: no such type */

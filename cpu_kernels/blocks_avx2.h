@@ -1,15 +1,16 @@
 /* Block decoders for AVX2.
  *
  * Blocks of 32 are taken in pairs, A = 2j and B = 2j + 1 of a group of 8. A pair is four vectors of 16 int16, A's values
- * in the lower half and B's in the upper:
- *     u[k] = A[8k .. 8k+7], B[8k .. 8k+7]     k = 0 .. 3
- * so that sums never have to cross the halves. Vectors with a lane per block are in the order of LI_SLOT: blocks 0, 2,
- * 4, 6, 1, 3, 5, 7. Most work is done on bytes, 32 values at a time, and values are left unsigned: the true value is
- * u - offset, and where sub-blocks of 16 have scales of their own, (u - offset) * scale.
+ * in the lower half and B's in the upper, so that sums never have to cross the halves, in the order of li_place:
+ *     u[0] = A[0, 2, .. 14], B[the same]     u[1] = A[1, 3, .. 15], ..     u[2] = A[16, 18 ..], ..     u[3] = A[17, 19 ..]
+ * Vectors with a lane per block are in the order of li_slot: blocks 0, 2, 4, 6, 1, 3, 5, 7. Most work is done on bytes,
+ * 32 values at a time, and values are left unsigned: the true value is u - offset, and where sub-blocks of 16 have scales
+ * of their own, (u - offset) * scale. Types of the nibble kind leave more than one value in a lane (linear_parts.h).
  *
  * A type NAME has
  *     NAME_pair(group, j, has_b, u)           the pair; where not has_b, B is not read and A stands in for it
  *     NAME_scales(group, n, d, m, m2)         D and M of the blocks (blocks.h); those that a type lacks are left
+ *     NAME_scales4(at, has_b, d, m, m2)       blocks of 32: D and M of A in four rows, at[0] .. at[3], then of B
  *     NAME_bytes16(group)                     for types with scales of 16 values: the 16 scales as signed bytes
  * `group` is the first of n <= 8 blocks of 32 values (8 where a block of the file has 256); nothing beyond them is read,
  * and lanes of blocks beyond n are 0. The compiler sees j as a constant and finds what pairs share.
@@ -53,8 +54,8 @@ LI_AVX2_INLINE __m256i moved(__m256i v, int low, int high)
 /* Unsigned bytes, 16 of A and 16 of B -> two vectors of a pair. */
 LI_AVX2_INLINE void widen(__m256i bytes, __m256i *u)
 {
-    u[0] = _mm256_unpacklo_epi8(bytes, _mm256_setzero_si256());
-    u[1] = _mm256_unpackhi_epi8(bytes, _mm256_setzero_si256());
+    u[0] = _mm256_and_si256(bytes, _mm256_set1_epi16(255));
+    u[1] = _mm256_srli_epi16(bytes, 8);
 }
 
 /* -- scales ---------------------------------------------------------------------------------------------------------*/
@@ -76,24 +77,60 @@ LI_AVX2_INLINE __m128i four_words(const uint8_t *group, int first, int n, int st
 #undef LI_WORD
 }
 
-/* Blocks that start with a half float. */
-LI_AVX2_INLINE __m256 half_scales(const uint8_t *group, int n, int stride)
+/* The 4 bytes at `offset` of the same block of four rows that lie one after the other, by loads as above; rows have 17
+ * bytes or more. */
+LI_AVX2_INLINE __m128i row_words(const uint8_t *const at[4], int offset)
 {
-    const __m128i low = _mm_setr_epi8(0, 1, 4, 5, 8, 9, 12, 13, -1, -1, -1, -1, -1, -1, -1, -1);
-    const __m128i high = _mm_setr_epi8(-1, -1, -1, -1, -1, -1, -1, -1, 0, 1, 4, 5, 8, 9, 12, 13);
-    __m128i even = four_words(group, 0, n, stride), odd = four_words(group, 1, n, stride);
-    return _mm256_cvtph_ps(_mm_or_si128(_mm_shuffle_epi8(even, low), _mm_shuffle_epi8(odd, high)));
+#define LI_WORD(k) load16(at[k] + offset - 4 * (k))
+    return _mm_blend_epi32(_mm_blend_epi32(LI_WORD(0), LI_WORD(1), 2), _mm_blend_epi32(LI_WORD(2), LI_WORD(3), 8), 0xC);
+#undef LI_WORD
+}
+LI_AVX2_INLINE __m128i row_words_of_b(const uint8_t *const at[4], int has_b, int stride)
+{
+    return has_b ? row_words(at, stride) : _mm_setzero_si128();
 }
 
-/* Blocks that start with d and m, both half floats. */
-LI_AVX2_INLINE void half_scales_and_mins(const uint8_t *group, int n, int stride, __m256 *d, __m256 *m)
+/* Words that start with a half float. */
+LI_AVX2_INLINE __m256 halves(__m128i even, __m128i odd)
+{
+    __m128i words = _mm_blend_epi16(even, _mm_slli_epi32(odd, 16), 0xAA);
+    const __m128i apart = _mm_setr_epi8(0, 1, 4, 5, 8, 9, 12, 13, 2, 3, 6, 7, 10, 11, 14, 15);
+    return _mm256_cvtph_ps(_mm_shuffle_epi8(words, apart));
+}
+
+/* Words of d and m, both half floats. */
+LI_AVX2_INLINE void halves_and_mins(__m128i even, __m128i odd, __m256 *d, __m256 *m)
 {
     const __m128i apart = _mm_setr_epi8(0, 1, 4, 5, 8, 9, 12, 13, 2, 3, 6, 7, 10, 11, 14, 15);
-    __m128i even = _mm_shuffle_epi8(four_words(group, 0, n, stride), apart);
-    __m128i odd = _mm_shuffle_epi8(four_words(group, 1, n, stride), apart);
+    even = _mm_shuffle_epi8(even, apart);
+    odd = _mm_shuffle_epi8(odd, apart);
     *d = _mm256_cvtph_ps(_mm_unpacklo_epi64(even, odd));
     *m = _mm256_cvtph_ps(_mm_unpackhi_epi64(even, odd));
 }
+
+/* Blocks that start with d, or with d and m. */
+#define LI_HALF_SCALES(name, stride)                                                                                  \
+    LI_AVX2_INLINE void name##_scales(const uint8_t *group, int n, __m256 *d, __m256 *m, __m256 *m2)                  \
+    {                                                                                                                 \
+        (void)m, (void)m2;                                                                                            \
+        *d = halves(four_words(group, 0, n, stride), four_words(group, 1, n, stride));                                \
+    }                                                                                                                 \
+    LI_AVX2_INLINE void name##_scales4(const uint8_t *const at[4], int has_b, __m256 *d, __m256 *m, __m256 *m2)       \
+    {                                                                                                                 \
+        (void)m, (void)m2;                                                                                            \
+        *d = halves(row_words(at, 0), row_words_of_b(at, has_b, stride));                                             \
+    }
+#define LI_HALF_SCALES_AND_MINS(name, stride)                                                                         \
+    LI_AVX2_INLINE void name##_scales(const uint8_t *group, int n, __m256 *d, __m256 *m, __m256 *m2)                  \
+    {                                                                                                                 \
+        (void)m2;                                                                                                     \
+        halves_and_mins(four_words(group, 0, n, stride), four_words(group, 1, n, stride), d, m);                      \
+    }                                                                                                                 \
+    LI_AVX2_INLINE void name##_scales4(const uint8_t *const at[4], int has_b, __m256 *d, __m256 *m, __m256 *m2)       \
+    {                                                                                                                 \
+        (void)m2;                                                                                                     \
+        halves_and_mins(row_words(at, 0), row_words_of_b(at, has_b, stride), d, m);                                   \
+    }
 
 LI_AVX2_INLINE __m256 all_half(const uint8_t *p) { return _mm256_set1_ps(_cvtsh_ss(li_load_u16(p))); }
 LI_AVX2_INLINE __m256 negated(__m256 v) { return _mm256_xor_ps(v, _mm256_set1_ps(-0.0f)); }
@@ -116,16 +153,14 @@ LI_AVX2_INLINE void slots_of_16(__m128i bytes, __m256i *first, __m256i *second)
 
 /* -- 32 values a block ----------------------------------------------------------------------------------------------*/
 
-/* A pair from the nibbles of both blocks: the first 16 values are the low ones. */
+/* Both blocks' nibbles as the nibble kind takes them: the first 16 values are the low ones. */
 LI_AVX2_INLINE void nibble_pair(const uint8_t *a, const uint8_t *b, __m256i *u)
 {
-    const __m256i low = _mm256_set1_epi16(15);
-    __m256i w[2];
-    widen(two16(a, b), w);
-    for (int k = 0; k < 2; k++) {
-        u[k] = _mm256_and_si256(w[k], low);
-        u[k + 2] = _mm256_srli_epi16(w[k], 4);
-    }
+    __m256i words = two16(a, b);
+    u[0] = _mm256_and_si256(words, _mm256_set1_epi16(15));
+    u[1] = _mm256_srli_epi16(words, 8);
+    u[2] = _mm256_srli_epi16(words, 4);
+    u[3] = _mm256_srli_epi16(words, 12);
 }
 
 LI_AVX2_INLINE void q4_0_pair(const uint8_t *group, int j, int has_b, __m256i *u)
@@ -133,22 +168,14 @@ LI_AVX2_INLINE void q4_0_pair(const uint8_t *group, int j, int has_b, __m256i *u
     const uint8_t *a = group + 36 * j + 2;
     nibble_pair(a, has_b ? a + 18 : a, u);
 }
-LI_AVX2_INLINE void q4_0_scales(const uint8_t *group, int n, __m256 *d, __m256 *m, __m256 *m2)
-{
-    (void)m, (void)m2;
-    *d = half_scales(group, n, 18);
-}
+LI_HALF_SCALES(q4_0, 18)
 
 LI_AVX2_INLINE void q4_1_pair(const uint8_t *group, int j, int has_b, __m256i *u)
 {
     const uint8_t *a = group + 40 * j + 4;
     nibble_pair(a, has_b ? a + 20 : a, u);
 }
-LI_AVX2_INLINE void q4_1_scales(const uint8_t *group, int n, __m256 *d, __m256 *m, __m256 *m2)
-{
-    (void)m2;
-    half_scales_and_mins(group, n, 20, d, m);
-}
+LI_HALF_SCALES_AND_MINS(q4_1, 20)
 
 /* Nibbles at a and b, fifth bits in the 4 bytes before. */
 LI_AVX2_INLINE void five_bit_pair(const uint8_t *a, const uint8_t *b, __m256i *u)
@@ -171,22 +198,14 @@ LI_AVX2_INLINE void q5_0_pair(const uint8_t *group, int j, int has_b, __m256i *u
     const uint8_t *a = group + 44 * j + 6;
     five_bit_pair(a, has_b ? a + 22 : a, u);
 }
-LI_AVX2_INLINE void q5_0_scales(const uint8_t *group, int n, __m256 *d, __m256 *m, __m256 *m2)
-{
-    (void)m, (void)m2;
-    *d = half_scales(group, n, 22);
-}
+LI_HALF_SCALES(q5_0, 22)
 
 LI_AVX2_INLINE void q5_1_pair(const uint8_t *group, int j, int has_b, __m256i *u)
 {
     const uint8_t *a = group + 48 * j + 8;
     five_bit_pair(a, has_b ? a + 24 : a, u);
 }
-LI_AVX2_INLINE void q5_1_scales(const uint8_t *group, int n, __m256 *d, __m256 *m, __m256 *m2)
-{
-    (void)m2;
-    half_scales_and_mins(group, n, 24, d, m);
-}
+LI_HALF_SCALES_AND_MINS(q5_1, 24)
 
 LI_AVX2_INLINE void q8_0_pair(const uint8_t *group, int j, int has_b, __m256i *u)
 {
@@ -195,11 +214,7 @@ LI_AVX2_INLINE void q8_0_pair(const uint8_t *group, int j, int has_b, __m256i *u
     widen(_mm256_xor_si256(two16(a, b), flip), u);
     widen(_mm256_xor_si256(two16(a + 16, b + 16), flip), u + 2);
 }
-LI_AVX2_INLINE void q8_0_scales(const uint8_t *group, int n, __m256 *d, __m256 *m, __m256 *m2)
-{
-    (void)m, (void)m2;
-    *d = half_scales(group, n, 34);
-}
+LI_HALF_SCALES(q8_0, 34)
 
 /* 16 levels, signed; u has 128 added. */
 LI_AVX2_INLINE void level_pair(const uint8_t *a, const uint8_t *b, const int8_t *levels, __m256i *u)
@@ -216,21 +231,31 @@ LI_AVX2_INLINE void iq4_nl_pair(const uint8_t *group, int j, int has_b, __m256i 
     level_pair(a, has_b ? a + 18 : a, li_iq4_levels, u);
 }
 #define iq4_nl_scales q4_0_scales
+#define iq4_nl_scales4 q4_0_scales4
 
 LI_AVX2_INLINE void mxfp4_pair(const uint8_t *group, int j, int has_b, __m256i *u)
 {
     const uint8_t *a = group + 34 * j + 1;
     level_pair(a, has_b ? a + 17 : a, li_fp4_levels, u);
 }
-LI_AVX2_INLINE void mxfp4_scales(const uint8_t *group, int n, __m256 *d, __m256 *m, __m256 *m2)
+/* Words that start with an exponent. */
+LI_AVX2_INLINE __m256 exponents(__m128i even, __m128i odd)
 {
-    __m256i words = _mm256_inserti128_si256(_mm256_castsi128_si256(four_words(group, 0, n, 17)),
-                                            four_words(group, 1, n, 17), 1);
+    __m256i words = _mm256_inserti128_si256(_mm256_castsi128_si256(even), odd, 1);
     __m256i e = _mm256_and_si256(words, _mm256_set1_epi32(255)), one = _mm256_set1_epi32(1);
     __m256i normal = _mm256_slli_epi32(_mm256_sub_epi32(e, one), 23);
     __m256i subnormal = _mm256_sllv_epi32(_mm256_set1_epi32(0x200000), e);
+    return _mm256_castsi256_ps(_mm256_blendv_epi8(subnormal, normal, _mm256_cmpgt_epi32(e, one)));
+}
+LI_AVX2_INLINE void mxfp4_scales(const uint8_t *group, int n, __m256 *d, __m256 *m, __m256 *m2)
+{
     (void)m, (void)m2;
-    *d = _mm256_castsi256_ps(_mm256_blendv_epi8(subnormal, normal, _mm256_cmpgt_epi32(e, one)));
+    *d = exponents(four_words(group, 0, n, 17), four_words(group, 1, n, 17));
+}
+LI_AVX2_INLINE void mxfp4_scales4(const uint8_t *const at[4], int has_b, __m256 *d, __m256 *m, __m256 *m2)
+{
+    (void)m, (void)m2;
+    *d = exponents(row_words(at, 0), row_words_of_b(at, has_b, 17));
 }
 
 /* -- 256 values a block ---------------------------------------------------------------------------------------------*/
@@ -248,12 +273,16 @@ LI_AVX2_INLINE void q2_k_pair(const uint8_t *group, int j, int has_b, __m256i *u
     widen(two_bit_bytes(group + 16, j, 1), u + 2);
 }
 LI_AVX2_INLINE __m128i q2_k_bytes16(const uint8_t *group) { return _mm_and_si128(load16(group), _mm_set1_epi8(15)); }
+LI_AVX2_INLINE __m128i q2_k_min_bytes(const uint8_t *group)
+{
+    return _mm_and_si128(_mm_srli_epi16(load16(group), 4), _mm_set1_epi8(15));
+}
 LI_AVX2_INLINE void q2_k_scales(const uint8_t *group, int n, __m256 *d, __m256 *m, __m256 *m2)
 {
     __m256 dmin = negated(all_half(group + 82));
     __m256i first, second;
     (void)n;
-    slots_of_16(_mm_and_si128(_mm_srli_epi16(load16(group), 4), _mm_set1_epi8(15)), &first, &second);
+    slots_of_16(q2_k_min_bytes(group), &first, &second);
     *d = all_half(group + 80);
     *m = _mm256_mul_ps(dmin, _mm256_cvtepi32_ps(first));
     *m2 = _mm256_mul_ps(dmin, _mm256_cvtepi32_ps(second));
@@ -356,18 +385,40 @@ LI_AVX2_INLINE void iq4_xs_scales(const uint8_t *group, int n, __m256 *d, __m256
 
 /* -- any type, decoded by plain C: the group is a li_group ------------------------------------------------------------*/
 
+/* 16 values in their own order -> those with even numbers, those with odd ones. */
+LI_AVX2_INLINE __m256i evens_and_odds(__m256i v)
+{
+    const __m256i apart = _mm256_setr_epi8(0, 1, 4, 5, 8, 9, 12, 13, 2, 3, 6, 7, 10, 11, 14, 15, 0, 1, 4, 5, 8, 9, 12, 13,
+                                           2, 3, 6, 7, 10, 11, 14, 15);
+    return _mm256_permute4x64_epi64(_mm256_shuffle_epi8(v, apart), 0xD8);
+}
+
 LI_AVX2_INLINE void decoded_pair(const uint8_t *group, int j, int has_b, __m256i *u)
 {
-    const uint8_t *a = (const uint8_t *)(((const li_group *)(const void *)group)->q + 64 * j);
+    const __m256i *q = (const __m256i *)(const void *)(((const li_group *)(const void *)group)->q + 64 * j);
     (void)has_b;
-    for (int k = 0; k < 4; k++)
-        u[k] = two16(a + 16 * k, a + 64 + 16 * k);
+    for (int half = 0; half < 2; half++) {
+        __m256i a = evens_and_odds(_mm256_loadu_si256(q + half)), b = evens_and_odds(_mm256_loadu_si256(q + 2 + half));
+        u[2 * half] = _mm256_permute2x128_si256(a, b, 0x20);
+        u[2 * half + 1] = _mm256_permute2x128_si256(a, b, 0x31);
+    }
 }
+/* The same as the nibble kind takes them. */
+LI_AVX2_INLINE void decoded_nibbles_pair(const uint8_t *group, int j, int has_b, __m256i *u)
+{
+    decoded_pair(group, j, has_b, u);
+    u[1] = _mm256_add_epi16(u[1], _mm256_slli_epi16(u[3], 4));
+    u[2] = _mm256_add_epi16(u[2], _mm256_slli_epi16(u[1], 4));
+}
+LI_AVX2_INLINE __m256 in_slots(const float s[8]) { return _mm256_setr_ps(s[0], s[2], s[4], s[6], s[1], s[3], s[5], s[7]); }
 LI_AVX2_INLINE void decoded_scales(const uint8_t *group, int n, __m256 *d, __m256 *m, __m256 *m2)
 {
-    const float *s = ((const li_group *)(const void *)group)->d;
-    (void)n, (void)m, (void)m2; /* the types that have no decoder above have no mins */
-    *d = _mm256_setr_ps(s[0], s[2], s[4], s[6], s[1], s[3], s[5], s[7]);
+    const li_group *g = (const li_group *)(const void *)group;
+    (void)n;
+    *d = in_slots(g->d);
+    *m = in_slots(g->m);
+    *m2 = in_slots(g->m2);
 }
+#define decoded_nibbles_scales decoded_scales
 
 #endif

@@ -34,11 +34,11 @@ void li_prepare_blocks(int type, const float *x, int64_t n_in, int64_t b0, int64
     }
 #if LI_X86
     if (li_cpu_level() >= LI_CPU_AVX2) {
-        li_prepare_int_avx2(x, n_in, b0, b1, xq);
+        li_prepare_int_avx2(li_type(type)->kind, x, n_in, b0, b1, xq);
         return;
     }
 #endif
-    li_prepare_int_scalar(x, n_in, b0, b1, xq);
+    li_prepare_int_scalar(li_type(type)->kind, x, n_in, b0, b1, xq);
 }
 
 void li_prepare_activations(int type, const float *x, int64_t ldx, int64_t n_in, int64_t t0, int64_t t1, void *xq)

@@ -7,13 +7,15 @@
  *
  *   Block types. Every block type is seen as blocks of 32 values w[i] = D * q[i] + M, with q an int16 (|q| <= 4096), D
  *   and M float32; a 6-bit or 8-bit scale that is shared by 16 values is multiplied into q. x is rounded per block of 32
- *   to int16: x[i] ~ dx * p[i], |p| <= 16383, dx = max |x| / 16383. Then, for block b = 0, 1, ...:
+ *   to int16: x[i] ~ dx * p[i], |p| <= P, dx = max |x| / P, where P is 16383, and 1927 for Q4_0 and Q4_1. Then, for block
+ *   b = 0, 1, ...:
  *       isum = sum of q[i] * p[i]          int32, exact in any order: 32 * 4096 * 16383 < 2^31
- *       lane[b % 8] = fma(D * dx, float(isum), lane[b % 8])
- *       lane[b % 8] = fma(M, dx * float(sum of p[i]), lane[b % 8])       for types with M
+ *       lane[b % 2] = fma(D * dx, float(isum), lane[b % 2])
+ *       lane[b % 2] = fma(M, dx * float(sum of p[i]), lane[b % 2])       for types with M
  *   (Q2_K has one M for each half of a block: two such steps, lower half first.)
- *       y = ((lane0 + lane1) + (lane4 + lane5)) + ((lane2 + lane3) + (lane6 + lane7))
- *   Rounding x costs at most 2^-15 of a block's largest value: 256 times finer than 8-bit activations.
+ *       y = lane0 + lane1
+ *   Rounding x costs at most 2^-15 of a block's largest value, 2^-12 for Q4_0 and Q4_1: 128 and 15 times finer than
+ *   8-bit activations.
  *   Where x holds an infinity or a NaN, dx is NaN, and so is y.
  *   Float types (F32, F16, BF16, and NVFP4, whose scales are floats of 16 values): x stays float32;
  *       lane[i % 8] = fma(w[i], x[i], lane[i % 8])
@@ -44,7 +46,8 @@ int li_type_supported(int type);
 int li_type_block_values(int type);
 int li_type_block_bytes(int type);
 
-/* Matrices of the same kind and n_in share prepared activations: 0 float32, 1 int16; -1 for an unsupported type. */
+/* Matrices of the same kind and n_in share prepared activations: 0 float32, 1 and 2 int16 (in two
+ * orders); -1 for an unsupported type. */
 int li_activation_kind(int type);
 /* Bytes of the prepared form of n_tokens rows: n_tokens times that of one. Token t starts at t times that of one. */
 int64_t li_activation_bytes(int type, int64_t n_in, int64_t n_tokens);

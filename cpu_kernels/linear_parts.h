@@ -2,10 +2,16 @@
  *
  * Prepared activations of one token, int types; n8 is the number of blocks of 32, rounded up to a multiple of 8:
  *     int16 p[32 * n8], float dx[n8], sum[n8], int32 low[n8], high[n8]
- * where low and high are the sums of p over values 0..15 and 16..31 of a block, and sum = dx * (low + high). Blocks lie
- * in pairs, eight values of the one and eight of the other in turn (li_place), so that a vector of 16 holds both in its
- * halves; scales and sums lie in the order of li_slot, which is what vector code makes of the pairs. Fields of the blocks
- * that fill up are 0.
+ * where low and high are the sums over values 0..15 and 16..31 of a block, and sum = dx * (low + high). Blocks lie in
+ * pairs, eight values of the one and eight of the other in turn (li_place), so that a vector of 16 holds both in its
+ * halves; values with even and with odd numbers lie apart, since that is how two bytes in a word come apart. Scales and
+ * sums lie in the order of li_slot. Fields of the blocks that fill up are 0.
+ *
+ * The nibble kind holds differences. A word of two bytes of such a block has four values of it, n0 + 16 n1 + 256 n2 +
+ * 4096 n3, which stand for values 2i, 16 + 2i, 2i + 1, 16 + 2i + 1 of the block. With x0 .. x3 for those of x,
+ *     n0 x0 + n1 x1 + n2 x2 + n3 x3 = (w & 15) x0 + (w >> 4) x1 + (w >> 8) (x2 - 16 x1) + (w >> 12) (x3 - 16 x2)
+ * so p holds x0, x1, x2 - 16 x1 and x3 - 16 x2 in the places of the four values, and nothing but shifts is needed to
+ * take the word apart.
  * Float types: float x[n], n = n_in rounded up to a multiple of 16, filled up with 0.
  */
 #ifndef LI_LINEAR_PARTS_H
@@ -21,7 +27,8 @@
 #pragma clang fp contract(off)
 #endif
 
-#define LI_ACTIVATION_MAX 16383.0f
+/* |p| <= 16383; in the nibble kind 17 * 1927 still fits 16 bits. */
+static inline float li_activation_max(int kind) { return kind == LI_KIND_NIBBLE ? 1927.0f : 16383.0f; }
 
 static inline int64_t li_round_up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
 
@@ -31,11 +38,13 @@ static inline int64_t li_padded_blocks(int64_t n_in) { return li_round_up(n_in, 
 /* Bytes of one token's prepared activations; a multiple of 64. */
 static inline int64_t li_token_bytes(int kind, int64_t n_in)
 {
-    return kind == LI_KIND_INT ? li_padded_blocks(n_in) * 80 : li_round_up(n_in, 16) * 4;
+    return kind != LI_KIND_FLOAT ? li_padded_blocks(n_in) * 80 : li_round_up(n_in, 16) * 4;
 }
 
-/* Where values 8k .. 8k+7 of block b begin in p, and where the block's scales and sums are. */
-static inline int64_t li_place(int64_t b, int k) { return b / 2 * 64 + k * 16 + b % 2 * 8; }
+/* Where block b begins in p: it has 8 of every 16 values from there on. */
+static inline int64_t li_start(int64_t b) { return b / 2 * 64 + b % 2 * 8; }
+/* Where value i of block b is in p, and where the block's scales and sums are. */
+static inline int64_t li_place(int64_t b, int i) { return li_start(b) + (i / 16 * 2 + i % 2) * 16 + i % 16 / 2; }
 static inline int64_t li_slot(int64_t b) { return b / 8 * 8 + b % 2 * 4 + b % 8 / 2; }
 
 typedef struct {
@@ -58,20 +67,20 @@ static inline void li_fill_up(li_int_row x, int64_t n_in)
     for (int64_t b = n_in / 32; b < li_padded_blocks(n_in); b++) {
         int64_t slot = li_slot(b);
         for (int k = 0; k < 4; k++)
-            memset(x.p + li_place(b, k), 0, 8 * sizeof *x.p);
+            memset(x.p + li_start(b) + 16 * k, 0, 8 * sizeof *x.p);
         x.dx[slot] = x.sum[slot] = 0.0f;
         x.low[slot] = x.high[slot] = 0;
     }
 }
 
-/* One token's row of x, blocks [b0, b1) of 32 values: what li_prepare_blocks does. */
-void li_prepare_int_scalar(const float *x, int64_t n_in, int64_t b0, int64_t b1, void *xq);
+/* One token's row of x, blocks [b0, b1) of 32 values: what li_prepare_blocks does for the int kinds. */
+void li_prepare_int_scalar(int kind, const float *x, int64_t n_in, int64_t b0, int64_t b1, void *xq);
 void li_linear_scalar(const li_matrix *w, const void *xq, int64_t n_tokens, float *y, int64_t ldy, int64_t row0,
                       int64_t row1, void *scratch);
 int64_t li_scratch_scalar(const li_type_info *t, int64_t n_in);
 
 #if LI_X86
-void li_prepare_int_avx2(const float *x, int64_t n_in, int64_t b0, int64_t b1, void *xq);
+void li_prepare_int_avx2(int kind, const float *x, int64_t n_in, int64_t b0, int64_t b1, void *xq);
 void li_linear_avx2(const li_matrix *w, const void *xq, int64_t n_tokens, float *y, int64_t ldy, int64_t row0,
                     int64_t row1, void *scratch);
 int64_t li_scratch_avx2(const li_type_info *t, int64_t n_in, int64_t n_tokens);

@@ -22,22 +22,26 @@ static uint32_t largest_bits(const float *x)
     return largest;
 }
 
-void li_prepare_int_scalar(const float *x, int64_t n_in, int64_t b0, int64_t b1, void *xq)
+/* The nibble kind: of which value 16 times is taken off value i, which is odd. */
+static int value_before(int i) { return i < 16 ? i + 15 : i - 16; }
+
+void li_prepare_int_scalar(int kind, const float *x, int64_t n_in, int64_t b0, int64_t b1, void *xq)
 {
     li_int_row to = li_int_row_at(xq, n_in);
     for (int64_t b = b0; b < b1; b++) {
         uint32_t bits = largest_bits(x + 32 * b);
-        float largest = li_float_of_bits(bits), inverse = LI_ACTIVATION_MAX / largest;
+        float largest = li_float_of_bits(bits), most = li_activation_max(kind), inverse = most / largest;
         int64_t slot = li_slot(b);
-        int sums[2] = {0, 0};
+        int q[32], sums[2] = {0, 0};
         /* below 1e-30 the inverse may be infinite; such a block counts as zeros */
         int usable = largest >= 1e-30f && bits < 0x7F800000u;
         for (int i = 0; i < 32; i++) {
-            int q = usable ? round_even(x[32 * b + i] * inverse) : 0;
-            to.p[li_place(b, i / 8) + i % 8] = (int16_t)q;
-            sums[i / 16] += q;
+            q[i] = usable ? round_even(x[32 * b + i] * inverse) : 0;
+            sums[i / 16] += q[i];
         }
-        to.dx[slot] = usable ? largest / LI_ACTIVATION_MAX : bits < 0x7F800000u ? 0.0f : li_float_of_bits(0x7FC00000u);
+        for (int i = 0; i < 32; i++)
+            to.p[li_place(b, i)] = (int16_t)(q[i] - (kind == LI_KIND_NIBBLE && i % 2 ? 16 * q[value_before(i)] : 0));
+        to.dx[slot] = usable ? largest / most : bits < 0x7F800000u ? 0.0f : li_float_of_bits(0x7FC00000u);
         to.sum[slot] = to.dx[slot] * (float)(sums[0] + sums[1]);
         to.low[slot] = sums[0];
         to.high[slot] = sums[1];
@@ -46,31 +50,45 @@ void li_prepare_int_scalar(const float *x, int64_t n_in, int64_t b0, int64_t b1,
         li_fill_up(to, n_in);
 }
 
-static float tree(float a, float b, float c, float d, float e, float f, float g, float h)
+static float tree(const float l[8])
 {
-    return ((a + b) + (c + d)) + ((e + f) + (g + h));
+    return ((l[0] + l[4]) + (l[2] + l[6])) + ((l[1] + l[5]) + (l[3] + l[7]));
 }
 
-static int32_t dot32(const int16_t *q, const int16_t *p, int64_t b)
+/* The 32 values of block b; differences are undone. */
+static void values_of(int kind, const int16_t *p, int64_t b, int32_t x[32])
 {
-    int32_t sum = 0;
     for (int i = 0; i < 32; i++)
-        sum += (int32_t)q[i] * p[li_place(b, i / 8) + i % 8];
+        x[i] = p[li_place(b, i)];
+    if (kind != LI_KIND_NIBBLE)
+        return;
+    for (int i = 1; i < 16; i += 2) {
+        x[i] += 16 * x[value_before(i)];
+        x[i + 16] += 16 * x[value_before(i + 16)];
+    }
+}
+
+static int32_t dot32(const int16_t *q, int kind, const int16_t *p, int64_t b)
+{
+    int32_t sum = 0, x[32];
+    values_of(kind, p, b, x);
+    for (int i = 0; i < 32; i++)
+        sum += q[i] * x[i];
     return sum;
 }
 
-/* Blocks of one group times one token's, into the 8 lanes. */
-static void add_group(const li_group *g, int n_mins, int n, li_int_row x, int64_t b0, float lane[8])
+/* Blocks of one group times one token's, into the two lanes. */
+static void add_group(const li_group *g, const li_type_info *t, int n, li_int_row x, int64_t b0, float lanes[2])
 {
     for (int b = 0; b < n; b++) {
         int64_t slot = li_slot(b0 + b);
-        float dx = x.dx[slot];
-        lane[b] = fmaf(g->d[b] * dx, (float)dot32(g->q + 32 * b, x.p, b0 + b), lane[b]);
-        if (n_mins == 1)
-            lane[b] = fmaf(g->m[b], x.sum[slot], lane[b]);
-        if (n_mins == 2) {
-            lane[b] = fmaf(g->m[b], dx * (float)x.low[slot], lane[b]);
-            lane[b] = fmaf(g->m2[b], dx * (float)x.high[slot], lane[b]);
+        float dx = x.dx[slot], *lane = &lanes[b % 2];
+        *lane = fmaf(g->d[b] * dx, (float)dot32(g->q + 32 * b, t->kind, x.p, b0 + b), *lane);
+        if (t->n_mins == 1)
+            *lane = fmaf(g->m[b], x.sum[slot], *lane);
+        if (t->n_mins == 2) {
+            *lane = fmaf(g->m[b], dx * (float)x.low[slot], *lane);
+            *lane = fmaf(g->m2[b], dx * (float)x.high[slot], *lane);
         }
     }
 }
@@ -89,10 +107,10 @@ static void int_row(const li_matrix *w, const li_type_info *t, const uint8_t *ro
         t->decode_group(row + b / 8 * li_group_bytes(t), blocks_in_group(w->n_in, b), &groups[b / 8]);
     for (int64_t token = 0; token < n_tokens; token++) {
         li_int_row x = li_int_row_at((const char *)xq + token * li_token_bytes(LI_KIND_INT, w->n_in), w->n_in);
-        float lane[8] = {0};
+        float lanes[2] = {0};
         for (int64_t b = 0; b < n_blocks; b += 8)
-            add_group(&groups[b / 8], t->n_mins, blocks_in_group(w->n_in, b), x, b, lane);
-        y[token * ldy] = tree(lane[0], lane[1], lane[4], lane[5], lane[2], lane[3], lane[6], lane[7]);
+            add_group(&groups[b / 8], t, blocks_in_group(w->n_in, b), x, b, lanes);
+        y[token * ldy] = lanes[0] + lanes[1];
     }
 }
 
@@ -105,13 +123,13 @@ static void float_row(const li_matrix *w, const li_type_info *t, const uint8_t *
         float lane[8] = {0};
         for (int64_t i = 0; i < w->n_in; i++)
             lane[i % 8] = fmaf(values[i], x[i], lane[i % 8]);
-        y[token * ldy] = tree(lane[0], lane[4], lane[2], lane[6], lane[1], lane[5], lane[3], lane[7]);
+        y[token * ldy] = tree(lane);
     }
 }
 
 int64_t li_scratch_scalar(const li_type_info *t, int64_t n_in)
 {
-    int64_t bytes = t->kind == LI_KIND_INT ? li_padded_blocks(n_in) / 8 * (int64_t)sizeof(li_group) : 4 * n_in;
+    int64_t bytes = t->kind != LI_KIND_FLOAT ? li_padded_blocks(n_in) / 8 * (int64_t)sizeof(li_group) : 4 * n_in;
     return li_round_up(bytes, 64);
 }
 
@@ -121,7 +139,7 @@ void li_linear_scalar(const li_matrix *w, const void *xq, int64_t n_tokens, floa
     const li_type_info *t = li_type(w->type);
     for (int64_t r = row0; r < row1; r++) {
         const uint8_t *row = w->blocks + r * w->row_bytes;
-        if (t->kind == LI_KIND_INT)
+        if (t->kind != LI_KIND_FLOAT)
             int_row(w, t, row, xq, n_tokens, y + r, ldy, scratch);
         else
             float_row(w, t, row, xq, n_tokens, y + r, ldy, scratch);

@@ -1,0 +1,83 @@
+/* The matrix kernels of one block type with AVX2, FMA and F16C, as templates: linear_avx2_*.c make them for each type.
+ *
+ * Few tokens: four rows at a time straight from their blocks. A pair of blocks of one row gives a vector of int32 whose
+ * halves are the blocks; those of four rows are summed crosswise into one vector whose lanes are the rows, block A in the
+ * lower half and B in the upper. So scales are applied to 8 blocks at once, and nothing is left over at the end of a row.
+ * Up to 4 tokens keep their sums in registers; for more, the pair is decoded into the cache once.
+ * More tokens: 16 rows are decoded once into a tile whose lanes are rows (linear_avx2_tile.c).
+ * Both follow the order of sums of linear.h.
+ */
+#ifndef LI_LINEAR_AVX2_H
+#define LI_LINEAR_AVX2_H
+
+#include "linear_parts.h"
+
+#if LI_X86
+
+#include "blocks_avx2.h"
+
+#if defined(__clang__)
+#define LI_UNROLL_8 _Pragma("unroll")
+#define LI_NO_UNROLL _Pragma("nounroll")
+#else
+#define LI_UNROLL_8 _Pragma("GCC unroll 8")
+#define LI_NO_UNROLL _Pragma("GCC unroll 1")
+#endif
+
+enum {
+    LI_DECODED = -1,
+    LI_DECODED_NIBBLES = -2,
+    LI_ROW_TOKENS = 16, /* most tokens of li_rows_* */
+    LI_TILE_ROWS = 16
+};
+
+/* A block of 32 of 16 rows: pair k (values 2k and 2k+1 of p) of row r is q[k][r]. 64-byte aligned. */
+typedef struct {
+    int32_t q[16][LI_TILE_ROWS];
+    float d[LI_TILE_ROWS], m[LI_TILE_ROWS], m2[LI_TILE_ROWS];
+} li_block_tile;
+
+/* What a block type has. */
+typedef struct {
+    /* y[t * ldy + row] for rows [row0, row1) and n_tokens <= LI_ROW_TOKENS. */
+    void (*rows)(const li_matrix *w, const char *xq, int n_tokens, float *y, int64_t ldy, int64_t row0, int64_t row1);
+    /* Rows r .. r + n_rows - 1 <= 16 into n_in / 32 tiles; the last one stands in for those beyond. */
+    void (*tile)(const li_matrix *w, int64_t r, int n_rows, li_block_tile *tile);
+} li_avx2_kernels;
+
+extern const li_avx2_kernels li_avx2_q4_0, li_avx2_q4_1, li_avx2_q5_0, li_avx2_q5_1, li_avx2_q8_0, li_avx2_q2_k,
+    li_avx2_q3_k, li_avx2_q4_k, li_avx2_q5_k, li_avx2_q6_k, li_avx2_iq4_nl, li_avx2_iq4_xs, li_avx2_mxfp4,
+    li_avx2_decoded, li_avx2_decoded_nibbles;
+
+/* n <= 4 tokens, prepared from xq on, times a tile of n_rows. */
+typedef void li_tile_tokens(int n, const li_block_tile *tile, int64_t n_in, const char *xq, float *y, int64_t ldy,
+                            int n_rows);
+li_tile_tokens li_tile_tokens_avx2_0, li_tile_tokens_avx2_1, li_tile_tokens_avx2_2; /* by n_mins */
+
+void li_linear_float_avx2(const li_matrix *w, const float *x, int64_t n_tokens, float *y, int64_t ldy, int64_t row0,
+                          int64_t row1, void *tile);
+
+LI_AVX2_INLINE void transpose8(__m256i v[8])
+{
+    __m256i a[8], b[8];
+    LI_UNROLL_8
+    for (int i = 0; i < 4; i++) {
+        a[2 * i] = _mm256_unpacklo_epi32(v[2 * i], v[2 * i + 1]);
+        a[2 * i + 1] = _mm256_unpackhi_epi32(v[2 * i], v[2 * i + 1]);
+    }
+    LI_UNROLL_8
+    for (int i = 0; i < 8; i += 4) {
+        b[i] = _mm256_unpacklo_epi64(a[i], a[i + 2]);
+        b[i + 1] = _mm256_unpackhi_epi64(a[i], a[i + 2]);
+        b[i + 2] = _mm256_unpacklo_epi64(a[i + 1], a[i + 3]);
+        b[i + 3] = _mm256_unpackhi_epi64(a[i + 1], a[i + 3]);
+    }
+    LI_UNROLL_8
+    for (int i = 0; i < 4; i++) {
+        v[i] = _mm256_permute2x128_si256(b[i], b[i + 4], 0x20);
+        v[i + 4] = _mm256_permute2x128_si256(b[i], b[i + 4], 0x31);
+    }
+}
+
+#endif
+#endif
