@@ -1,6 +1,7 @@
 """The models on this machine: our own folder, and what other programs have already downloaded (read, never copied).
 
-A model is known by a short name: its file name without `.gguf`, of a split model without the shard's number.
+A model is known by a short name: its file name without `.gguf`, of a split model without the shard's number; a folder
+in mlx-lm's format by the folder's name.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from pathlib import Path
 
 from localinfer import paths
 from localinfer.errors import UsageError
+from localinfer.models.checkpoint_config import MODEL_TYPES
 
 SHARD = re.compile(r"-(\d{5})-of-(\d{5})$")
 PARTIAL_SUFFIX = ".part"  # a download that is under way or was cut
@@ -21,7 +23,8 @@ PARTIAL_SUFFIX = ".part"  # a download that is under way or was cut
 
 @dataclass(frozen=True)
 class LocalModel:
-    """One model file, or the first shard of a split one. `trouble` says what is wrong with it, or is empty."""
+    """One model file, the first shard of a split one, or a folder in mlx-lm's format. `trouble` says what is wrong
+    with it, or is empty."""
 
     name: str
     path: Path
@@ -60,6 +63,8 @@ def remove(model: LocalModel) -> int:
     """Delete a model of our own folder, all its shards; returns the bytes freed. UsageError for others' files."""
     if not model.ours:
         raise UsageError(f"{model.name}: belongs to {model.source}, localinfer deletes only its own", str(model.path))
+    if model.path.is_dir():
+        raise UsageError(f"{model.name}: is a folder, localinfer deletes only what it downloaded", str(model.path))
     freed = 0
     for path in shards_of(model.path):
         freed += path.stat().st_size
@@ -93,6 +98,7 @@ def _hub_cache() -> Path:
 
 
 def _models_in(folder: Path, source: str) -> Iterator[LocalModel]:
+    yield from _checkpoints_in(folder, source)
     for path in sorted(folder.rglob("*.gguf")):
         if path.name.startswith("mmproj"):
             continue  # a vision tower, no model by itself
@@ -103,6 +109,27 @@ def _models_in(folder: Path, source: str) -> Iterator[LocalModel]:
             yield _describe(path, source, match)
         except OSError:
             continue  # a dangling link, or gone since the folder was read
+
+
+def _checkpoints_in(folder: Path, source: str) -> Iterator[LocalModel]:
+    """Folders that mlx-lm can open and we can plan. In the hub's cache they are called by the repository's name."""
+    for config in sorted(folder.rglob("config.json")):
+        path = config.parent
+        try:
+            kind = json.loads(config.read_bytes()).get("model_type")
+            weights = list(path.glob("model*.safetensors"))
+            if kind not in MODEL_TYPES or not weights or not (path / "tokenizer.json").is_file():
+                continue
+            n_bytes = sum(p.stat().st_size for p in weights)
+            yield LocalModel(_folder_name(path), path, n_bytes, source, config.stat().st_mtime)
+        except (OSError, ValueError, AttributeError, TypeError):
+            continue  # not a model's, or gone since the folder was read
+
+
+def _folder_name(path: Path) -> str:
+    """Of models--OWNER--NAME/snapshots/HASH: NAME."""
+    repository = path.parent.parent.name
+    return repository.rpartition("--")[2] if path.parent.name == "snapshots" and "--" in repository else path.name
 
 
 def _describe(path: Path, source: str, match: re.Match[str] | None) -> LocalModel:

@@ -24,7 +24,7 @@ from localinfer.models.thinking import (
     markers_in_source,
     opened_by,
 )
-from localinfer.models.tokenizer import Tokenizer
+from localinfer.models.tokenizer import AnyTokenizer
 
 _KEY = "tokenizer.chat_template"
 # The longest real template has some 17,000 characters.
@@ -96,7 +96,7 @@ class ChatTemplate:
     def __init__(
         self,
         source: str,
-        tokenizer: Tokenizer,
+        tokenizer: AnyTokenizer,
         tool_source: str | None = None,
         now: Callable[[], datetime] = datetime.now,
     ) -> None:
@@ -111,7 +111,7 @@ class ChatTemplate:
         self._special = _special_texts(tokenizer)
 
     @classmethod
-    def from_gguf(cls, file: HasMetadata, tokenizer: Tokenizer, fallback: str | None = None) -> ChatTemplate | None:
+    def from_gguf(cls, file: HasMetadata, tokenizer: AnyTokenizer, fallback: str | None = None) -> ChatTemplate | None:
         """The file's template, else the one called `fallback`, else None: such a model only continues text.
         UnsupportedModel for a template that is no valid jinja."""
         source = file.metadata.get(_KEY)
@@ -121,7 +121,7 @@ class ChatTemplate:
         return cls(fallback_template(fallback), tokenizer) if fallback else None
 
     @classmethod
-    def named(cls, name: str, tokenizer: Tokenizer) -> ChatTemplate:
+    def named(cls, name: str, tokenizer: AnyTokenizer) -> ChatTemplate:
         """The fallback called `name` (chatml, llama3, gemma, ...). UsageError for another."""
         return cls(fallback_template(name), tokenizer)
 
@@ -293,7 +293,7 @@ class ChatTemplate:
 _HINT = "--raw continues the text without a template"
 
 
-def _special_texts(tokenizer: Tokenizer) -> dict[str, str]:
+def _special_texts(tokenizer: AnyTokenizer) -> dict[str, str]:
     ids = {
         "bos_token": tokenizer.bos_id,
         "eos_token": tokenizer.eos_id,

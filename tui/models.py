@@ -73,10 +73,10 @@ def pull(reference: str, progress: Callable[[int, int], None]) -> Path:
 
 
 def details(path: str) -> list[tuple[str, str]]:
-    """What the file says about itself: metadata, layers, template. LocalinferError when it is no sound GGUF."""
-    from localinfer.formats.gguf import GGUFFile
+    """What the file says about itself: metadata, layers, template. LocalinferError when it is no sound model."""
+    from localinfer.formats.model_file import open_model_file
 
-    with GGUFFile.open(path) as file:
+    with open_model_file(path) as file:
         rows = [("file", path), ("tensors", str(len(file.tensors)))]
         for key in file.metadata:
             rows.append((key, _value(file, key)))
@@ -85,6 +85,8 @@ def details(path: str) -> list[tuple[str, str]]:
 
 def _value(file: Any, key: str) -> str:
     """A number or text as it is; of an array only its type and length, for a vocabulary takes long to decode."""
+    if isinstance(file.metadata, dict):  # a folder in mlx-lm's format
+        return str(file.metadata[key])[:2000]
     entry = file.metadata.entry(key)
     try:
         return str(entry.type_name if entry.is_array else file.metadata[key])

@@ -141,8 +141,8 @@ def report(path: Path, engine: Engine, rows: list[Row], roof: Roof, ask: BenchAs
 
 
 def sha256(path: Path) -> str | None:
-    """Of the file; None for one so large that hashing it would take longer than the measurement."""
-    if path.stat().st_size > HASH_LIMIT:
+    """Of the file; None for a folder, or one so large that hashing it would take longer than the measurement."""
+    if path.is_dir() or path.stat().st_size > HASH_LIMIT:
         return None
     with path.open("rb") as f:
         return hashlib.file_digest(f, "sha256").hexdigest()
@@ -177,11 +177,13 @@ async def _first_token(path: Path, options: EngineOptions, start: float) -> tupl
 
 
 def drop_page_cache(path: Path) -> bool:
-    """Ask the system to forget the file's pages; False where it cannot be asked."""
+    """Ask the system to forget the pages of a file, or of a folder's weights; False where it cannot be asked."""
     if not hasattr(os, "posix_fadvise"):
         return False
-    with path.open("rb") as f, suppress(OSError):
-        os.posix_fadvise(f.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+    with suppress(OSError):
+        for file in path.glob("*.safetensors") if path.is_dir() else (path,):
+            with file.open("rb") as f:
+                os.posix_fadvise(f.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
         return True
     return False
 

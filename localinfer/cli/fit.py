@@ -14,15 +14,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from localinfer.device import THIS, machine_name, measured_speed, this_budget, usable_cores
+from localinfer.engine.backend_choice import backend_for
 from localinfer.engine.ngram_index import BYTES_PER_TOKEN
 from localinfer.engine.params import BACKENDS, DEFAULT_CTX, MAX_DRAFT, parse_draft
 from localinfer.errors import DoesNotFit, UnsupportedModel, UsageError
-from localinfer.formats.gguf import GGUFFile
+from localinfer.formats.model_file import open_model_file
 from localinfer.kv.spec import parse_kv_types
 from localinfer.planner.budget import MemoryBudget
 from localinfer.planner.devices import DEVICES, find_device
 from localinfer.planner.draft_forecast import DraftForecast, draft_forecast
-from localinfer.planner.facts import ModelFacts
+from localinfer.planner.facts import NOT_PAGED, ModelFacts
 from localinfer.planner.ladder import Repair, repairs
 from localinfer.planner.ledger import learned_runtime_bytes
 from localinfer.planner.plan import AUTO_CHECKPOINTS, Ask, Plan, make_plan
@@ -119,8 +120,9 @@ def exit_code(answer: Answer) -> int:
 
 def answer_for(args: argparse.Namespace) -> Answer:
     """Read the header, make the plan. The file is closed again before this returns."""
-    with GGUFFile.open(_model_path(args.model)) as f:
-        model = ModelFacts.from_gguf(f)
+    with open_model_file(_model_path(args.model)) as f:
+        model = ModelFacts.from_file(f)
+        args.backend = backend_for(f, args.backend)
     budget = _budget(args)
     ask = _ask(args, model)
     here = budget.name == THIS
@@ -162,8 +164,10 @@ def _budget(args: argparse.Namespace) -> MemoryBudget:
 
 
 def _ask(args: argparse.Namespace, model: ModelFacts) -> Ask:
-    k, v = parse_kv_types(args.kv)
+    k, v = model.kv_types(*parse_kv_types(args.kv))
     longest = model.n_ctx_train or None
+    if args.weight_budget is not None and not model.mapped:
+        raise UsageError(NOT_PAGED, "use a .gguf file")
     prompt, output = (_count(getattr(args, name), name, 0) for name in ("prompt", "output"))
     shared = _count(args.shared_prefix, "shared-prefix", 0)
     requests = _count(args.requests, "requests", 1)

@@ -12,7 +12,9 @@ from typing import Any
 from localinfer.cli.options import add_model
 from localinfer.cli.resolve import resolve
 from localinfer.errors import UsageError
-from localinfer.formats.gguf import GGUFFile, MetadataValue
+from localinfer.formats.checkpoint import Checkpoint
+from localinfer.formats.gguf import MetadataValue
+from localinfer.formats.model_file import ModelFile, open_model_file
 
 
 def add_parser(subparsers: Any) -> None:
@@ -28,7 +30,7 @@ def add_parser(subparsers: Any) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print the report; 0. Raises the error tree."""
-    with GGUFFile.open(resolve(args.model)) as file:
+    with open_model_file(resolve(args.model)) as file:
         if args.key is not None:
             _print_value(file, args.key, args.json)
         elif args.json:
@@ -40,11 +42,15 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def inspect_report(file: GGUFFile) -> dict[str, Any]:
+def inspect_report(file: ModelFile) -> dict[str, Any]:
     """The JSON form: every value, arrays in full. Offsets count from the start of the tensor's shard."""
+    if isinstance(file, Checkpoint):
+        sizes = [path.stat().st_size for path in file.paths]
+        kind: dict[str, Any] = {"format": "mlx-lm"}
+    else:
+        sizes, kind = list(file.part_bytes), {"version": file.version, "alignment": file.alignment}
     return {
-        "version": file.version,
-        "alignment": file.alignment,
+        **kind,
         "file_bytes": file.file_bytes,
         "tensor_bytes": file.tensor_bytes,
         "metadata": {key: json_value(value) for key, value in file.metadata.items()},
@@ -60,13 +66,11 @@ def inspect_report(file: GGUFFile) -> dict[str, Any]:
             }
             for info in file.tensors.values()
         ],
-        "shards": [
-            {"path": str(path), "bytes": n_bytes} for path, n_bytes in zip(file.paths, file.part_bytes, strict=True)
-        ],
+        "shards": [{"path": str(path), "bytes": n_bytes} for path, n_bytes in zip(file.paths, sizes, strict=True)],
     }
 
 
-def type_totals(file: GGUFFile) -> dict[str, dict[str, int]]:
+def type_totals(file: ModelFile) -> dict[str, dict[str, int]]:
     """Tensors, values and bytes of each type, the one with the most bytes first."""
     totals: dict[str, dict[str, int]] = {}
     for info in file.tensors.values():
@@ -86,7 +90,7 @@ def json_value(value: MetadataValue) -> Any:
     return value
 
 
-def _print_value(file: GGUFFile, key: str, as_json: bool) -> None:
+def _print_value(file: ModelFile, key: str, as_json: bool) -> None:
     if key not in file.metadata:
         close = difflib.get_close_matches(key, file.metadata, n=3)
         hint = f"there are: {', '.join(close)}" if close else "`localinfer inspect MODEL` lists all keys"

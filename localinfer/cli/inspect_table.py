@@ -9,14 +9,16 @@ from rich.text import Text
 
 from localinfer.cli.inspect import type_totals
 from localinfer.cli.terminal_text import printable
+from localinfer.formats.checkpoint import Checkpoint
 from localinfer.formats.gguf import Entry, GGUFFile
+from localinfer.formats.model_file import ModelFile
 from localinfer.units import format_bytes
 
 SHOWN_CHARS = 72  # of a text
 SHOWN_ELEMENTS = 4  # of an array
 
 
-def print_report(file: GGUFFile) -> None:
+def print_report(file: ModelFile) -> None:
     """Everything to stdout."""
     console = Console(highlight=False)
     print_block(console, _summary(file), [])
@@ -43,19 +45,23 @@ def one_line(text: str) -> str:
     return printable(text).replace("\n", "\u23ce").replace("\t", " ")
 
 
-def _summary(file: GGUFFile) -> str:
+def _summary(file: ModelFile) -> str:
     n_values = sum(info.n_values for info in file.tensors.values())
     parts = [
         one_line(file.path.name),
-        f"GGUF {file.version}",
+        "mlx-lm's format" if isinstance(file, Checkpoint) else f"GGUF {file.version}",
         format_bytes(file.file_bytes),
         f"{n_values / 1e9:.3g} B parameters" if n_values >= 1e9 else f"{n_values / 1e6:.3g} M parameters",
-        f"alignment {file.alignment}",
     ]
+    if not isinstance(file, Checkpoint):
+        parts.append(f"alignment {file.alignment}")
     return "  ".join(parts)
 
 
-def _metadata_rows(file: GGUFFile) -> Iterable[Sequence[str]]:
+def _metadata_rows(file: ModelFile) -> Iterable[Sequence[str]]:
+    if isinstance(file, Checkpoint):
+        yield from ((one_line(k), type(v).__name__, _cut(str(v))) for k, v in file.metadata.items())
+        return
     for key in file.metadata:
         entry = file.metadata.entry(key)
         yield one_line(key), entry.type_name, _shown(file, entry)
@@ -81,13 +87,13 @@ def _cut(text: str) -> str:
     return line if len(line) <= SHOWN_CHARS else line[: SHOWN_CHARS - 3] + "..."
 
 
-def _type_rows(file: GGUFFile) -> Iterable[Sequence[str]]:
+def _type_rows(file: ModelFile) -> Iterable[Sequence[str]]:
     for name, row in type_totals(file).items():
         share = row["bytes"] / file.tensor_bytes
         yield name, f"{row['tensors']} tensors", f"{row['values']:,} values", format_bytes(row["bytes"]), f"{share:.1%}"
 
 
-def _tensor_rows(file: GGUFFile) -> Iterable[Sequence[str]]:
+def _tensor_rows(file: ModelFile) -> Iterable[Sequence[str]]:
     for info in file.tensors.values():
         place = f"{info.part}:{info.offset}" if len(file.paths) > 1 else str(info.offset)
         shape = " x ".join(map(str, info.shape))
@@ -101,6 +107,6 @@ def _tensor_rows(file: GGUFFile) -> Iterable[Sequence[str]]:
         )
 
 
-def _shard_rows(file: GGUFFile) -> Iterable[Sequence[str]]:
-    for i, (path, n_bytes) in enumerate(zip(file.paths, file.part_bytes, strict=True)):
-        yield str(i), one_line(path.name), format_bytes(n_bytes)
+def _shard_rows(file: ModelFile) -> Iterable[Sequence[str]]:
+    for i, path in enumerate(file.paths):
+        yield str(i), one_line(path.name), format_bytes(path.stat().st_size)

@@ -42,7 +42,8 @@ def add_model(parser: argparse.ArgumentParser, optional: bool = False) -> None:
         "model",
         metavar="MODEL",
         nargs="?" if optional else None,
-        help="path of a .gguf file, a name from `localinfer models`, demo, or hf:OWNER/REPO[:QUANT]",
+        help="path of a .gguf file or of a folder in mlx-lm's format, a name from `localinfer models`, demo, or "
+        "hf:OWNER/REPO[:QUANT]",
     )
 
 

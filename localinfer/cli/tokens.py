@@ -22,11 +22,11 @@ def add_parser(subparsers: Any) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from localinfer.formats.gguf import GGUFFile
-    from localinfer.models.tokenizer import Tokenizer
+    from localinfer.formats.model_file import open_model_file
+    from localinfer.models.tokenizer import open_tokenizer
 
-    with GGUFFile.open(resolve(args.model)) as file:
-        tokenizer = Tokenizer.from_gguf(file)
+    with open_model_file(resolve(args.model)) as file:
+        tokenizer = open_tokenizer(file)
         ids = tokenizer.encode(read_prompt(args.prompt), not args.no_special, not args.plain)
         pieces = [tokenizer.piece(i) for i in ids]
     if args.json:

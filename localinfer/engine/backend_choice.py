@@ -6,15 +6,35 @@ import sys
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from localinfer.errors import BackendError
+from localinfer.errors import BackendError, UsageError
+from localinfer.formats.checkpoint import Checkpoint
 
 if TYPE_CHECKING:
     from localinfer.backends.base import Backend
+    from localinfer.formats.model_file import ModelFile
 
 
 def open_backend(name: str, threads: int | None = None) -> Backend:
     """`auto`: mlx where it has a GPU, else cpu. BackendError when what was asked for is not there."""
     return _OPENERS[choose(name)](threads)
+
+
+def backend_for(file: ModelFile, name: str) -> str:
+    """The backend that can run this kind of file: mlx for a folder in mlx-lm's format, else what was asked for."""
+    if not isinstance(file, Checkpoint):
+        return name
+    if name not in ("auto", "mlx"):
+        raise UsageError(
+            f"backend: a folder in mlx-lm's format runs through mlx, found {name!r}",
+            "leave --backend out, or give a .gguf file",
+        )
+    return "mlx"
+
+
+def open_backend_for(file: ModelFile, name: str, threads: int | None = None) -> Backend:
+    """As open_backend, for a file of either kind."""
+    name = backend_for(file, name)
+    return _open_mlx_lm() if isinstance(file, Checkpoint) else open_backend(name, threads)
 
 
 def choose(name: str) -> str:
@@ -57,6 +77,14 @@ def _open_mlx(threads: int | None) -> Any:
     from localinfer.backends.mlx.backend import MLXBackend
 
     return MLXBackend()
+
+
+def _open_mlx_lm() -> Any:
+    if find_spec("mlx") is None or find_spec("mlx_lm") is None:
+        raise BackendError("a folder in mlx-lm's format needs the package mlx-lm", "pip install 'localinfer[mlx]'")
+    from localinfer.backends.mlx.checkpoint import MLXLMBackend
+
+    return MLXLMBackend()
 
 
 def _open_reference(threads: int | None) -> Any:

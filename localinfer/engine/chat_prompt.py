@@ -14,7 +14,7 @@ from localinfer.models.chat_template import ChatTemplate, Message
 from localinfer.models.thinking import ThinkingSplitter
 
 if TYPE_CHECKING:
-    from localinfer.models.tokenizer import Tokenizer
+    from localinfer.models.tokenizer import AnyTokenizer
 
 ANOTHER_QUESTION = "\u2042"  # nobody's question begins with an asterism
 NO_TEMPLATE = "this model has no chat template: the text is continued as it is"
@@ -31,7 +31,7 @@ class Prompt:
 
 
 def make_prompt(
-    tokenizer: Tokenizer,
+    tokenizer: AnyTokenizer,
     template: ChatTemplate | None,
     messages: Sequence[Any] | str,
     thinking: bool | None,

@@ -18,7 +18,7 @@ import numpy as np
 
 from localinfer.backends.base import Backend, LoadedModel, Progress
 from localinfer.engine.answer_text import AnswerText, PlainSplitter, Splitter
-from localinfer.engine.backend_choice import open_backend
+from localinfer.engine.backend_choice import open_backend_for
 from localinfer.engine.conversation import Conversation
 from localinfer.engine.drafter import Drafter, NgramDrafter
 from localinfer.engine.events import GenerationEvent, MemoryStats, Notice, TurnDone, TurnStats
@@ -28,11 +28,11 @@ from localinfer.engine.params import EngineOptions, EngineStatus, SamplingParams
 from localinfer.engine.planning import MemoryRecord, check_fits, plan_file, portable
 from localinfer.engine.prefill import ChunkSizer
 from localinfer.errors import UnsupportedModel
-from localinfer.formats.gguf import GGUFFile
+from localinfer.formats.model_file import open_model_file
 from localinfer.kv.spec import KVSpec, parse_kv_types
 from localinfer.models.config import ModelConfig
 from localinfer.models.decoder import check_tensors
-from localinfer.models.tokenizer import Tokenizer
+from localinfer.models.tokenizer import AnyTokenizer, open_tokenizer
 from localinfer.planner.ledger import Used
 
 if TYPE_CHECKING:
@@ -53,21 +53,22 @@ def open_engine(
     options = options or EngineOptions()
     with ExitStack() as stack:
         progress(0.0, "reading the header")
-        file = stack.enter_context(GGUFFile.open(path))
+        file: Any = stack.enter_context(open_model_file(path))
         plan = plan_file(file, options)
         config = plan.model.config
         if config is None:
             raise UnsupportedModel(plan.unknown)
-        check_tensors(config, file.tensors)
+        if plan.model.mapped:
+            check_tensors(config, file.tensors)
         if not options.force:
             check_fits(plan)
-        backend = open_backend(options.backend, options.threads)
+        backend = open_backend_for(file, options.backend, options.threads)
         stack.callback(backend.close)
         progress(0.1, "loading weights")
         model = backend.load(file, config, lambda fraction, text: progress(0.1 + 0.8 * fraction, text))
         stack.callback(model.close)
         progress(0.9, "reading the tokenizer")
-        engine = Engine(file, config, model, backend, options, plan.ask.ctx, plan, Tokenizer.from_gguf(file))
+        engine = Engine(file, config, model, backend, options, plan.ask.ctx, plan, open_tokenizer(file))
         stack.pop_all()
     engine.load_s = time.perf_counter() - start
     progress(1.0, "ready")
@@ -86,7 +87,7 @@ class Engine:
         options: EngineOptions,
         n_ctx: int,
         plan: Plan | None,
-        tokenizer: Tokenizer,
+        tokenizer: AnyTokenizer,
     ) -> None:
         self.file = file
         self.config = config
@@ -103,7 +104,7 @@ class Engine:
 
     @cached_property
     def kv_spec(self) -> KVSpec:
-        k_type, v_type = parse_kv_types(self.options.kv)
+        k_type, v_type = parse_kv_types(self.plan.ask.kv_name if self.plan else self.options.kv)
         chunk = min(self.options.chunk, self.n_ctx)
         checkpoints = self.plan.ask.checkpoints if self.plan else DEFAULT_CHECKPOINTS
         beside = self._device.v_beside_k
@@ -115,8 +116,11 @@ class Engine:
 
     @cached_property
     def drafter(self) -> Drafter | None:
-        """None where a refused guess could not be taken back: recurrent layers keep no past states."""
-        return None if any(layer.state_values for layer in self.config.layers) else NgramDrafter()
+        """None where a refused guess could not be taken back: recurrent layers keep no past states, and neither do
+        mlx-lm's sliding windows."""
+        layers = self.config.layers
+        forgets = bool(self.plan and not self.plan.model.mapped and any(x.kind == "window" for x in layers))
+        return None if forgets or any(layer.state_values for layer in layers) else NgramDrafter()
 
     @cached_property
     def template(self) -> ChatTemplate | None:
@@ -140,7 +144,7 @@ class Engine:
         """What the user should know about this model on this device."""
         found = (
             *self.config.notices, *self.tokenizer.notices, *self.kv_spec.notices, *self._device.notices,
-            *self._model.notices, *((NO_DRAFTS,) if self.drafter is None else ()),
+            *self._model.notices, *((NO_DRAFTS,) if any(layer.state_values for layer in self.config.layers) else ()),
             *((NO_PAGING,) if self.options.weight_budget else ()),
         )  # fmt: skip
         return tuple(dict.fromkeys(found))

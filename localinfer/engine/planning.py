@@ -9,21 +9,24 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from localinfer.device import machine_name, process_memory, this_budget, usable_cores
+from localinfer.engine.backend_choice import backend_for
 from localinfer.engine.ngram_index import BYTES_PER_TOKEN
 from localinfer.engine.params import DEFAULT_CTX, MAX_DRAFT, EngineOptions
-from localinfer.errors import DoesNotFit
+from localinfer.errors import DoesNotFit, UsageError
+from localinfer.formats.model_file import open_model_file
 from localinfer.kv.spec import parse_kv_types
-from localinfer.planner.facts import ModelFacts
+from localinfer.planner.facts import NOT_PAGED, ModelFacts
 from localinfer.planner.ladder import repairs
 from localinfer.planner.ledger import Measured, Used, learned_runtime_bytes, record
 from localinfer.planner.plan import AUTO_CHECKPOINTS, Ask, Plan, make_plan
 from localinfer.units import format_bytes_both
 
 if TYPE_CHECKING:
-    from localinfer.formats.gguf import GGUFFile, TensorInfo
+    from localinfer.formats.gguf import TensorInfo
+    from localinfer.formats.model_file import ModelFile
 
 
-def context_length(file: GGUFFile, options: EngineOptions) -> int:
+def context_length(file: ModelFile, options: EngineOptions) -> int:
     """Tokens of context: as asked, else DEFAULT_CTX or what the model was trained on, whichever is less."""
     if options.ctx:
         return options.ctx
@@ -34,17 +37,18 @@ def context_length(file: GGUFFile, options: EngineOptions) -> int:
 
 def plan_for(path: str, options: EngineOptions) -> Plan:
     """The plan for a file that is not open. FormatError, UsageError."""
-    from localinfer.formats.gguf import GGUFFile
-
-    with GGUFFile.open(path) as file:
+    with open_model_file(path) as file:
         return plan_file(file, options)
 
 
-def plan_file(file: GGUFFile, options: EngineOptions) -> Plan:
+def plan_file(file: ModelFile, options: EngineOptions) -> Plan:
     """What this file needs with these options, against this machine's memory."""
     n_ctx = context_length(file, options)
-    budget = this_budget(options.backend)
-    k_type, v_type = parse_kv_types(options.kv)
+    model = ModelFacts.from_file(file, n_ctx)
+    budget = this_budget(backend_for(file, options.backend))
+    if options.weight_budget and not model.mapped:
+        raise UsageError(NOT_PAGED, "use a .gguf file")
+    k_type, v_type = model.kv_types(*parse_kv_types(options.kv))
     ask = Ask(
         ctx=n_ctx,
         kv_k=k_type,
@@ -57,7 +61,7 @@ def plan_file(file: GGUFFile, options: EngineOptions) -> Plan:
         checkpoints=AUTO_CHECKPOINTS,
     )
     runtime = learned_runtime_bytes(machine_name(), budget.platform)
-    return make_plan(ModelFacts.from_gguf(file, n_ctx), budget, ask, runtime)
+    return make_plan(model, budget, ask, runtime)
 
 
 def check_fits(plan: Plan) -> None:

@@ -1,4 +1,4 @@
-"""What the planner needs to know of a model file: ModelFacts, read from an open GGUFFile in milliseconds.
+"""What the planner needs to know of a model file: ModelFacts, read from an open file in milliseconds.
 
 A model of an architecture that we lack still has weights that can be counted: then `config` is None and
 `unknown` says why.
@@ -7,15 +7,20 @@ A model of an architecture that we lack still has weights that can be counted: t
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from localinfer.errors import UnsupportedModel
+from localinfer.errors import UnsupportedModel, UsageError
+from localinfer.formats.checkpoint import Checkpoint, gguf_name
+from localinfer.models.checkpoint_config import checkpoint_config
 from localinfer.models.config import ModelConfig
 from localinfer.planner.weights import Touched, dominant_type, total_values, touched_weights
 
 if TYPE_CHECKING:
     from localinfer.formats.gguf import GGUFFile, TensorInfo
+    from localinfer.formats.model_file import ModelFile
+
+NOT_PAGED = "weight-budget: mlx-lm loads all weights of a model, none are paged"
 
 # general.file_type of a GGUF: what the file as a whole is called. https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
 FILE_TYPES = {
@@ -44,6 +49,42 @@ class ModelFacts:
     n_experts: int = 0
     n_experts_used: int = 0
     unknown: str = ""  # why config is None
+    kv_type: str = ""  # the one that keys and values are kept in; "": the user chooses
+    mapped: bool = True  # weights are read from the mapped file; False: mlx-lm loads them
+
+    @classmethod
+    def from_file(cls, f: ModelFile, n_ctx: int | None = None) -> ModelFacts:
+        """Of either kind of model."""
+        return cls.from_checkpoint(f) if isinstance(f, Checkpoint) else cls.from_gguf(f, n_ctx)
+
+    @classmethod
+    def from_checkpoint(cls, f: Checkpoint) -> ModelFacts:
+        """The facts of a folder in mlx-lm's format."""
+        tensors = {gguf_name(t.name): replace(t, name=gguf_name(t.name)) for t in f.tensors.values()}
+        try:
+            config, unknown = checkpoint_config(f), ""
+        except UnsupportedModel as error:
+            config, unknown = None, error.message
+        moe = next((layer.moe for layer in config.layers if layer.moe), None) if config else None
+        n_experts, n_used = (moe.n_experts, moe.n_used) if moe else (0, 0)
+        return cls(
+            name=f.path.name,
+            arch=f.model_type,
+            quant=dominant_type(tensors),
+            file_bytes=f.file_bytes,
+            tensor_bytes=f.tensor_bytes,
+            params=total_values(tensors),
+            n_ctx_train=config.n_ctx_train if config else 0,
+            tensors=tensors,
+            config=config,
+            touched=touched_weights(tensors, n_experts, n_used),
+            tokenizer_bytes=MERGED_TOKEN_BYTES * config.n_vocab * 2 if config else 0,
+            n_experts=n_experts,
+            n_experts_used=n_used,
+            unknown=unknown,
+            kv_type="f32" if f.float_type.name == "F32" else "f16",
+            mapped=False,
+        )
 
     @classmethod
     def from_gguf(cls, f: GGUFFile, n_ctx: int | None = None) -> ModelFacts:
@@ -68,6 +109,14 @@ class ModelFacts:
             n_experts_used=n_used,
             unknown=unknown,
         )
+
+    def kv_types(self, k: str, v: str) -> tuple[str, str]:
+        """The types asked for, if this model leaves a choice. UsageError where what was asked for cannot be had."""
+        if self.kv_type and (k, v) not in (("f16", "f16"), (self.kv_type, self.kv_type)):
+            raise UsageError(
+                f"kv: mlx-lm keeps this model's keys and values in {self.kv_type}, found {k}/{v}", "leave --kv out"
+            )
+        return (self.kv_type, self.kv_type) if self.kv_type else (k, v)
 
 
 # Measured on twelve real vocabularies: 222 to 232 bytes a token without merges, 153 to 162 for each token or merge.

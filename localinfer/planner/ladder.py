@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from localinfer.planner.plan import KV_CHOICES, Plan, Verdict, kv_name, with_ctx, with_kv
+from localinfer.planner.plan import Plan, Verdict, kv_choices, kv_name, with_ctx, with_kv
 from localinfer.planner.speed import step_bound_s
 from localinfer.units import GIB, MIB, format_bytes
 
@@ -50,7 +50,7 @@ def _better(plan: Plan, other: Plan) -> bool:
 
 
 def _smaller_kv(plan: Plan) -> Iterator[Repair]:
-    for k, v in KV_CHOICES:
+    for k, v in kv_choices(plan.model):
         other = with_kv(plan, k, v)
         if other.parts["kv"] < plan.parts["kv"] and _better(plan, other):
             yield Repair(f"{kv_name(k, v)} KV cache", other.verdict, other.left, f"--kv {kv_name(k, v)}")
@@ -59,7 +59,7 @@ def _smaller_kv(plan: Plan) -> Iterator[Repair]:
 def _less_context(plan: Plan) -> Iterator[Repair]:
     """The largest context for the KV types asked for, and for smaller types where it is larger."""
     most = LEAST_CONTEXT - 1
-    for name in dict.fromkeys((plan.ask.kv_name, *(kv_name(k, v) for k, v in KV_CHOICES))):
+    for name in dict.fromkeys((plan.ask.kv_name, *(kv_name(k, v) for k, v in kv_choices(plan.model)))):
         ctx = plan.max_ctx.get(name, 0)
         if most < ctx < plan.ask.ctx:
             most = ctx
@@ -107,7 +107,7 @@ def _raise_limit(plan: Plan) -> Iterator[Repair]:
 
 def _page_weights(plan: Plan) -> Iterator[Repair]:
     """Keep what there is room for and read the rest again for every token, through two buffers."""
-    if plan.left >= 0 or not plan.model.tensors or plan.ask.weight_budget is not None:
+    if plan.left >= 0 or not plan.model.tensors or not plan.model.mapped or plan.ask.weight_budget is not None:
         return
     buffers = 2 * max(info.n_bytes for info in plan.model.tensors.values())
     keep = (plan.budget.budget_bytes - (plan.total - plan.parts["weights"]) - buffers) // MIB * MIB

@@ -20,7 +20,7 @@ from localinfer.models.config import ModelConfig
 from localinfer.planner.budget import MemoryBudget
 from localinfer.planner.context_limit import KVGroup, group_layers, kv_bytes_at, largest_context
 from localinfer.planner.facts import ModelFacts
-from localinfer.planner.platforms import RULES, PlatformRules
+from localinfer.planner.platforms import PlatformRules, rules_for
 from localinfer.planner.scratch import Scratch, scratch_for
 from localinfer.planner.weights import weight_groups
 
@@ -155,18 +155,20 @@ class Plan:
     @property
     def anonymous_bytes(self) -> int:
         """What the process allocates itself: all but weights that stay in mapped files."""
-        return self.total - (self.parts["weights"] if self.budget.platform != "cuda" else 0)
+        mapped = self.model.mapped and self.budget.platform != "cuda"
+        return self.total - (self.parts["weights"] if mapped else 0)
 
 
 def make_plan(model: ModelFacts, budget: MemoryBudget, ask: Ask, runtime_bytes: int | None = None) -> Plan:
     """Add up what `model` needs for `ask`. `runtime_bytes` replaces the platform's guess by a measured baseline."""
+    ask = replace(ask, kv_k=model.kv_type or ask.kv_k, kv_v=model.kv_type or ask.kv_v)
     if ask.checkpoints == AUTO_CHECKPOINTS:
         wanted = replace(ask, checkpoints=_worthwhile_checkpoints(model, budget, ask))
         plan = make_plan(model, budget, wanted, runtime_bytes)
         if plan.fits or not wanted.checkpoints:
             return plan
         ask = replace(ask, checkpoints=0)
-    rules = RULES[budget.platform]
+    rules = rules_for(budget.platform, model.mapped)
     runtime = _runtime_rows(model, budget, rules.runtime_bytes if runtime_bytes is None else runtime_bytes)
     weights = _weight_rows(model, ask)
     if model.config is None:
@@ -187,6 +189,11 @@ def make_plan(model: ModelFacts, budget: MemoryBudget, ask: Ask, runtime_bytes: 
     return replace(plan, max_ctx=_max_contexts(plan, rules, scratch, room))
 
 
+def kv_choices(model: ModelFacts) -> tuple[tuple[str, str], ...]:
+    """KV types to choose from, the most exact first."""
+    return ((model.kv_type, model.kv_type),) if model.kv_type else KV_CHOICES
+
+
 def with_kv(plan: Plan, k: str, v: str) -> Plan:
     """The same plan with other KV types."""
     return _at_context(plan, replace(plan.ask, kv_k=k, kv_v=v))
@@ -200,7 +207,7 @@ def with_ctx(plan: Plan, ctx: int) -> Plan:
 def _at_context(plan: Plan, ask: Ask) -> Plan:
     """What depends on context and KV types, for others; the other rows are kept."""
     assert plan.model.config is not None and plan.scratch is not None
-    rules = RULES[plan.budget.platform]
+    rules = rules_for(plan.budget.platform, plan.model.mapped)
     spec = _spec(plan.model.config, ask, rules)
     kept = [r for r in plan.rows if r.part not in ("kv", "scratch", "draft") and r.name != CHECKPOINTS]
     index = Row("draft", "drafting index", ask.draft_token_bytes * ask.ctx)
@@ -215,9 +222,9 @@ def _spec(config: ModelConfig, ask: Ask, rules: PlatformRules) -> KVSpec:
 
 
 def _worthwhile_checkpoints(model: ModelFacts, budget: MemoryBudget, ask: Ask) -> int:
-    if model.config is None:
+    if model.config is None or not model.mapped:
         return 0
-    one = _spec(model.config, replace(ask, checkpoints=1), RULES[budget.platform])
+    one = _spec(model.config, replace(ask, checkpoints=1), rules_for(budget.platform, model.mapped))
     return min(32, max(4, one.n_bytes // 4 // one.checkpoint_bytes)) if one.checkpoint_bytes else 0
 
 
@@ -278,14 +285,14 @@ def _ordered(rows: tuple[Row, ...]) -> tuple[Row, ...]:
 
 
 def _max_contexts(plan: Plan, rules: PlatformRules, scratch: Scratch, room: int) -> dict[str, int]:
-    """The largest context that fits for each request, none shared, by KV_CHOICES and the types asked for."""
+    """The largest context that fits for each request, none shared, by kv_choices and the types asked for."""
     assert plan.model.config is not None
     ask, sizes = plan.ask, {}
 
     def beside(n_ctx: int) -> int:
         return scratch.attention(n_ctx) + ask.draft_token_bytes * n_ctx
 
-    for k, v in dict.fromkeys((*KV_CHOICES, (ask.kv_k, ask.kv_v))):
+    for k, v in dict.fromkeys((*kv_choices(plan.model), (ask.kv_k, ask.kv_v))):
         groups = group_layers(_spec(plan.model.config, replace(ask, kv_k=k, kv_v=v), rules))
         sizes[kv_name(k, v)] = largest_context(groups, ask.chunk, beside, room, ask.requests)
     return sizes
@@ -302,6 +309,7 @@ __all__ = [
     "Row",
     "Verdict",
     "kv_bytes_at",
+    "kv_choices",
     "kv_name",
     "make_plan",
     "with_ctx",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from localinfer.units import MIB
 
@@ -30,6 +30,8 @@ MLX_BLOCK_TYPES = (
 )  # fmt: skip
 # Three arrays of one tile of float32 scores (backends/mlx/gpu_attention.py, TILE_BYTES).
 MLX_SCORE_TILE_BYTES = 3 * 64 * MIB
+
+MLX_LM_BYTES = 64 * MIB  # mlx-lm and the packages that it imports, measured
 
 RULES: dict[str, PlatformRules] = {
     # Weights are mapped, and multiplied from where they are.
@@ -82,3 +84,15 @@ RULES: dict[str, PlatformRules] = {
         v_beside_k=False,
     ),
 }
+
+
+def rules_for(platform: str, mapped: bool) -> PlatformRules:
+    """The platform's rules; models that are not mapped are loaded by mlx-lm: their matrices stay packed, and where
+    attention is not fused all scores of a chunk are written out at once, masked and turned into weights."""
+    rules = RULES[platform]
+    if mapped:
+        return rules
+    return replace(
+        rules, weights="loaded by mlx-lm", decoded_value_bytes=0, block_types=(), score_tile_bytes=0,
+        score_bytes=3 * rules.score_bytes, prepares_activations=False, runtime_bytes=rules.runtime_bytes + MLX_LM_BYTES,
+    )  # fmt: skip

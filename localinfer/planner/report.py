@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from localinfer.planner.context_limit import group_layers
 from localinfer.planner.ladder import Repair
 from localinfer.planner.plan import PARTS, Plan
-from localinfer.planner.platforms import RULES
+from localinfer.planner.platforms import rules_for
 from localinfer.planner.speed import Speed
 from localinfer.units import MIB, format_bytes
 
@@ -84,7 +84,7 @@ def plan_notes(plan: Plan) -> list[str]:
         )
     if plan.unknown:
         notes.append(f"KV cache and scratch are unknown: {plan.unknown}")
-    if RULES[plan.budget.platform].decoded_value_bytes:
+    if rules_for(plan.budget.platform, model.mapped).decoded_value_bytes:
         notes.append("this backend decodes every matrix: a copy of the model beside the file, counted under scratch")
     if plan.budget.platform == "metal" and plan.fits and plan.total > plan.budget.memory_bytes * 2 // 3:
         notes.append(

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from localinfer.planner.capacity import RequestShape, max_requests, requests_kv_bytes
-from localinfer.planner.plan import KV_CHOICES, Plan, kv_name, with_kv
+from localinfer.planner.plan import KV_CHOICES, Plan, kv_choices, kv_name, with_kv
 from localinfer.planner.speed import prefill_bound_s, step_bound_s
 from localinfer.units import format_bytes
 
@@ -103,7 +103,7 @@ def compare(
 ) -> list[Outcome]:
     """The asked KV types first, then smaller ones; each with the shared prefix (where there is one) and without."""
     asked = (plan.ask.kv_k, plan.ask.kv_v)
-    smaller = [c for c in KV_CHOICES if c != asked and _token_bytes(plan, c) < _token_bytes(plan, asked)]
+    smaller = [c for c in kv_choices(plan.model) if c != asked and _token_bytes(plan, c) < _token_bytes(plan, asked)]
     shapes = dict.fromkeys((replace(shape, shared_prefix=0), shape))
     return [outcome(with_kv(plan, *kv), s, requests, kv_budget, deadline_s) for kv in (asked, *smaller) for s in shapes]
 

@@ -44,6 +44,8 @@ class Scratch:
 def scratch_for(model: ModelFacts, chunk: int, threads: int, rules: PlatformRules) -> Scratch:
     """Scratch of a prefill in chunks of `chunk` tokens. FormatError where the file lacks a tensor."""
     assert model.config is not None
+    if not model.mapped:
+        return _scratch_of_mlx_lm(model.config, chunk, threads, rules)
     program = Decoder(*without_repeats(model.config, model.tensors)).record(chunk, 1)
     return Scratch(
         activations=program.layout() + _angle_tables(program),
@@ -54,6 +56,23 @@ def scratch_for(model: ModelFacts, chunk: int, threads: int, rules: PlatformRule
         attentions=tuple(dict.fromkeys(_attentions(program))),
         rules=rules,
     )
+
+
+def _scratch_of_mlx_lm(config: ModelConfig, chunk: int, threads: int, rules: PlatformRules) -> Scratch:
+    """Values that one layer of mlx-lm's holds at a time, float32 at most: the residual stream and its norm, queries,
+    keys, values and their rotated copies, the inner values of the feed-forward; a window's cache is written anew."""
+    widest = experts = windows = 0
+    for layer in config.layers:
+        a = layer.attention
+        assert a is not None
+        heads = 2 * (a.n_heads * (a.d_k + a.d_v) + a.n_kv_heads * (a.d_k + a.d_v))
+        widest = max(widest, 4 * config.n_embd + max(heads, 3 * layer.n_ff))
+        if a.window:
+            windows = max(windows, (a.window + chunk) * a.n_kv_heads * (a.d_k + a.d_v))
+        if layer.moe:
+            experts = max(experts, _gathered(layer.moe, chunk, config.n_embd))
+    attentions = tuple(dict.fromkeys(layer.attention for layer in config.layers if layer.attention))
+    return Scratch(4 * (chunk * widest + windows), 0, experts, chunk, threads, attentions, rules)
 
 
 def without_repeats(

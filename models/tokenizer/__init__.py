@@ -1,6 +1,18 @@
-"""Text to token ids and back, from a GGUF file's metadata. Imports nothing but the error tree, `regex` and stdlib."""
+"""Text to token ids and back, from a GGUF file's metadata or a tokenizer.json. Nothing is imported but the error tree,
+`regex` and stdlib, and the `tokenizers` package for a tokenizer.json."""
 
+from localinfer.formats.checkpoint import Checkpoint
+from localinfer.formats.model_file import ModelFile
+from localinfer.models.tokenizer.hf import FolderTokenizer
 from localinfer.models.tokenizer.stream import StreamDecoder, StreamState
 from localinfer.models.tokenizer.tokenizer import Tokenizer
 
-__all__ = ["StreamDecoder", "StreamState", "Tokenizer"]
+AnyTokenizer = Tokenizer | FolderTokenizer
+
+
+def open_tokenizer(file: ModelFile) -> AnyTokenizer:
+    """The tokenizer of a model of either kind. Raises the error tree."""
+    return FolderTokenizer.from_checkpoint(file) if isinstance(file, Checkpoint) else Tokenizer.from_gguf(file)
+
+
+__all__ = ["AnyTokenizer", "FolderTokenizer", "StreamDecoder", "StreamState", "Tokenizer", "open_tokenizer"]

@@ -120,7 +120,7 @@ class Tokenizer:
         encode = self._encoder.encode
         prefix = " " if self._rules.space_prefix else ""
         after_special = True
-        for piece in matcher.split(_without_surrogates(text)):
+        for piece in matcher.split(without_surrogates(text)):
             if isinstance(piece, str):
                 ids += encode(prefix + piece if after_special else piece)
                 after_special = False
@@ -186,7 +186,7 @@ def _special_tokens(vocabulary: Vocabulary, ids: frozenset[int], strips: _Strips
     return [SpecialToken(vocabulary.tokens[i], i, i in strips.left, i in strips.right) for i in sorted(ids)]
 
 
-def _without_surrogates(text: str) -> str:
+def without_surrogates(text: str) -> str:
     """Lone surrogates (undecodable bytes of a command line) have no UTF-8: they become U+FFFD."""
     try:
         text.encode("utf-8")

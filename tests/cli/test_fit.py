@@ -12,6 +12,7 @@ import pytest
 from localinfer.cli.main import main
 from localinfer.planner.plan import PARTS
 from localinfer.units import GIB, MIB
+from tests.fakes.safetensors_writer import write_folder
 from tests.planner.conftest import SparseModels
 from tests.planner.sparse_headers import MODELS
 
@@ -237,3 +238,23 @@ def _wall_s(command: list[str]) -> float:
     start = time.perf_counter()
     subprocess.run(command, capture_output=True, check=False, timeout=60)
     return time.perf_counter() - start
+
+
+def test_a_folder_in_mlx_lms_format(fit, tmp_path):
+    """Weights by their parts, KV by config.json; of an unknown type the weights are counted."""
+    q = "model.layers.0.self_attn.q_proj"
+    tensors = {f"{q}.weight": ("U32", (64, 8)), f"{q}.scales": ("BF16", (64, 2)), f"{q}.biases": ("BF16", (64, 2))}
+    folder = write_folder(tmp_path / "m", tensors, quantization={"group_size": 32, "bits": 4})
+    code, answer, _ = fit(str(folder), "--ctx", "1k", "--device", "m2-max-96gb")
+    assert code == 0 and answer["model"]["quant"] == "4-bit" and answer["bytes"]["weights"] == 64 * 40
+    assert answer["kv"]["bytes_per_token"] == 2 * 2 * 2 * 16 * 2 and answer["bytes"]["kv"] == 1024 * 256
+    assert list(answer["max_ctx"]) == ["f16"]
+    assert [(r["name"], r["bytes"]) for r in answer["rows"] if r["part"] == "weights"] == [("attention", 2560)]
+    code, answer, err = fit(str(folder), "--kv", "q8_0")
+    assert code == 2 and err.startswith("error: kv: mlx-lm keeps this model's keys and values in f16, found q8_0")
+    code, answer, _ = fit(
+        str(write_folder(tmp_path / "u", tensors, model_type="rwkv7", quantization={"group_size": 32, "bits": 4}))
+    )
+    assert code == 5 and answer["verdict"] == "unknown" and answer["bytes"]["weights"] == 64 * 40
+    code, _, err = fit(str(folder), "--backend", "cpu")
+    assert code == 2 and "runs through mlx, found 'cpu'" in err

@@ -10,7 +10,8 @@ import pytest
 from localinfer import demo_model
 from localinfer.cli.resolve import resolve
 from localinfer.errors import FormatError, UsageError
-from localinfer.store import find_model, find_models
+from localinfer.store import find_model, find_models, remove
+from tests.fakes.safetensors_writer import write_folder
 
 
 @pytest.fixture
@@ -127,3 +128,28 @@ def test_demo_that_is_there_is_not_fetched(home, monkeypatch):
     demo_model.demo_path().write_bytes(b"abc")
     monkeypatch.setattr(demo_model, "_download", None)
     assert resolve("demo") == demo_model.demo_path()
+
+
+def test_folders_in_mlx_lms_format(models, tmp_path, monkeypatch):
+    """Only what mlx-lm can open and the planner knows; in the hub's cache the repository gives the name."""
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
+    hub = tmp_path / "hub" / "models--mlx-community--Tiny-4bit" / "snapshots" / "abc"
+    tensors = {"model.norm.weight": ("F32", (64,))}
+    for folder, kind in (
+        (models / "Own", "llama"),
+        (hub, "qwen3"),
+        (models / "Bert", "bert"),
+        (models / "NoTokens", "llama"),
+    ):
+        write_folder(folder, tensors, model_type=kind)
+        if folder.name != "NoTokens":
+            (folder / "tokenizer.json").write_text("{}")
+    found = {m.name: m for m in find_models() if m.path.is_dir()}
+    assert {name: (m.path, m.source) for name, m in found.items()} == {
+        "Own": (models / "Own", "localinfer"),
+        "Tiny-4bit": (hub, "huggingface"),
+    }
+    assert found["Own"].n_bytes == (models / "Own" / "model.safetensors").stat().st_size
+    assert resolve("own") == models / "Own"
+    with pytest.raises(UsageError, match="deletes only what it downloaded"):
+        remove(found["Own"])

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from localinfer.formats.dequant import can_dequantize
 from localinfer.formats.ggml_types import GGMLType
+from localinfer.models.checkpoint_config import MODEL_TYPES
 from localinfer.models.families import ARCHITECTURES
 from localinfer.models.tokenizer.pretokenizers import PRE_TOKENIZERS
 
@@ -48,6 +49,16 @@ def page() -> str:
             "An unknown `tokenizer.ggml.pre` is refused by name (exit 5).",
             "",
             ", ".join(f"`{name}`" for name in sorted(PRE_TOKENIZERS)),
+            "",
+            f"## Folders in mlx-lm's format: {len(MODEL_TYPES)} model types",
+            "",
+            "A folder with `config.json`, `model*.safetensors` and `tokenizer.json` runs through mlx-lm on the mlx",
+            "backend (`pip install 'localinfer[mlx]'`), in plain floats or in MLX's own quantizations. For each type",
+            "below a test compares the logits with mlx-lm's own, the planned weights with what is held, and the",
+            "planned KV with what is allocated (where layers keep a window: at most). Other types are refused (exit",
+            "5), `fit` counts their weights.",
+            "",
+            ", ".join(f"`{name}`" for name in MODEL_TYPES),
             "",
         ]
     )

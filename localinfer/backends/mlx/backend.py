@@ -49,7 +49,7 @@ class MLXBackend:
             weights = {n: MLXWeight(file.raw(i), i.type, i.shape) for n, i in file.tensors.items()}
             progress(1.0, "mapped")
             return MLXModel(config, MLXOps(), Loaded(weights, 0, 0, CPU_NOTICES))
-        with _device_errors("loading the weights"):
+        with device_errors("loading the weights"):
             loaded = load_blocks(file, self.device, progress)
         set_limits(self.device, loaded.adopted_bytes)
         return MLXModel(config, GpuOps(self._launcher, self.device.half), loaded)
@@ -85,7 +85,7 @@ class MLXModel:
 
     def forward(self, ids: Sequence[int], kv: MLXKV, rows: int) -> np.ndarray:
         assert self._decoder is not None
-        with _device_errors("a forward pass"):
+        with device_errors("a forward pass"):
             logits = self._decoder.forward(self._ops, ids, kv.length, kv, rows)
             kv.length += len(ids)
             if logits is None:
@@ -102,7 +102,7 @@ class MLXModel:
 
 
 @contextmanager
-def _device_errors(doing: str) -> Iterator[Any]:
+def device_errors(doing: str) -> Iterator[Any]:
     """MLX reports a lost command buffer or missing memory as RuntimeError."""
     try:
         yield
