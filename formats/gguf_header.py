@@ -10,7 +10,9 @@ https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from itertools import repeat
 from math import prod
 from mmap import mmap
 from pathlib import Path
@@ -20,6 +22,7 @@ from localinfer.errors import FormatError
 from localinfer.formats.ggml_types import GGMLType
 from localinfer.formats.gguf_foreign import not_a_gguf
 from localinfer.formats.gguf_values import Entry, ValueType
+from localinfer.records import dataclass
 
 MAGIC = b"GGUF"
 VERSIONS = (2, 3)
@@ -49,7 +52,7 @@ _TYPE_AND_OFFSET = struct.Struct("<IQ")
 _INCOMPLETE = "the file is cut short: download it again"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class TensorInfo:
     """One tensor of a file: where its blocks are and what they mean."""
 
@@ -66,7 +69,7 @@ class TensorInfo:
         return prod(self.shape)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Header:
     """What one shard's header says."""
 
@@ -281,17 +284,30 @@ class _HeaderReader:
         if count * 8 > self.size - self.pos:
             self.fail(f"{field} at offset {self.pos}: {count} strings, but the file ends at {self.size}", _INCOMPLETE)
         self.strings_left -= count
-        pos, length_at = self.pos, _U64.unpack_from
-        with memoryview(self.data) as whole, whole[:MAX_HEADER_BYTES] as view:
+        pos = self.pos
+        with _words(self.data) as words:
             try:
-                for _ in range(count):
-                    pos += 8 + length_at(view, pos)[0]
-            except (struct.error, IndexError, OverflowError):  # the next length lies beyond the end
+                for _ in repeat(None, count):
+                    pos += words[pos & 7][pos >> 3] + 8
+            except (IndexError, OverflowError):  # the next length lies beyond the end
                 pos += 8
         self.skip(pos - self.pos, field)
 
     def fail(self, message: str, hint: str = "") -> NoReturn:
         raise FormatError(f"{self.path}: {message}", hint)
+
+
+@contextmanager
+def _words(data: mmap) -> Iterator[list[memoryview]]:
+    """The header as uint64 from each of the first eight offsets: the one at `pos` is words[pos & 7][pos >> 3].
+
+    Twice as quick as a call of struct.unpack_from, and no copy.
+    """
+    with ExitStack() as stack:
+        whole = stack.enter_context(memoryview(data))
+        size = min(len(data), MAX_HEADER_BYTES)
+        parts = [stack.enter_context(whole[i : i + (size - i) // 8 * 8]) for i in range(8)]
+        yield [stack.enter_context(part.cast("Q")) for part in parts]
 
 
 def label(path: Path) -> str:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import sys
 from array import array
 from collections.abc import Container, Iterator, Mapping
-from dataclasses import dataclass, replace
 from enum import IntEnum
 from math import isfinite
 from mmap import mmap
@@ -19,6 +18,7 @@ from struct import Struct
 from typing import Any, Final
 
 from localinfer.errors import FormatError
+from localinfer.records import dataclass, replace
 
 
 class ValueType(IntEnum):
@@ -65,7 +65,7 @@ _EAGER_BYTES: Final = 2**20  # text decoded at once, so that it outlives the fil
 _length_at: Final = Struct("<Q").unpack_from
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Entry:
     """Where one metadata value lies. For an array, `type` is that of its elements."""
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import sys
-from dataclasses import dataclass
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -17,6 +16,7 @@ from localinfer.errors import UsageError
 from localinfer.planner.budget import MemoryBudget
 from localinfer.planner.devices import DEVICES, Device
 from localinfer.planner.efficiency import MeasuredSpeed, load_speed
+from localinfer.records import dataclass
 from localinfer.units import GIB, MIB
 
 THIS = "this"

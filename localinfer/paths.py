@@ -7,19 +7,15 @@ who writes, calls `make_parent`.
 from __future__ import annotations
 
 import os
-from functools import cache
+import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from platformdirs.api import PlatformDirsABC
 
 HOME_VARIABLE = "LOCALINFER_HOME"
 
 
 def data_dir() -> Path:
     """Downloaded models and saved conversations: what a user would miss."""
-    return _home("data") or Path(_dirs().user_data_dir)
+    return _place("data")
 
 
 def models_dir() -> Path:
@@ -34,17 +30,17 @@ def sessions_dir() -> Path:
 
 def state_dir() -> Path:
     """What the program learned about this machine: the planner's ledger, measured speeds, logs."""
-    return _home("state") or Path(_dirs().user_state_dir)
+    return _place("state")
 
 
 def config_dir() -> Path:
     """Settings a user may edit."""
-    return _home("config") or Path(_dirs().user_config_dir)
+    return _place("config")
 
 
 def cache_dir() -> Path:
     """What can be made again at any time."""
-    return _home("cache") or Path(_dirs().user_cache_dir)
+    return _place("cache")
 
 
 def ledger_file() -> Path:
@@ -63,13 +59,26 @@ def make_parent(path: Path) -> Path:
     return path
 
 
-def _home(kind: str) -> Path | None:
-    home = os.environ.get(HOME_VARIABLE)
-    return Path(home).expanduser() / kind if home else None
+NAME = "localinfer"
+
+# https://specifications.freedesktop.org/basedir-spec/latest/
+_XDG = {
+    "data": ("XDG_DATA_HOME", ".local/share"),
+    "state": ("XDG_STATE_HOME", ".local/state"),
+    "config": ("XDG_CONFIG_HOME", ".config"),
+    "cache": ("XDG_CACHE_HOME", ".cache"),
+}
 
 
-@cache
-def _dirs() -> PlatformDirsABC:
-    from platformdirs import PlatformDirs  # 20 ms that `fit --json` on a named device does not need
-
-    return PlatformDirs("localinfer", appauthor=False)
+def _place(kind: str) -> Path:
+    """The folder for data, state, config or cache."""
+    if home := os.environ.get(HOME_VARIABLE):
+        return Path(home).expanduser() / kind
+    if sys.platform == "darwin":
+        return Path.home() / "Library" / ("Caches" if kind == "cache" else "Application Support") / NAME
+    if os.name == "nt":
+        local = os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local"
+        return Path(local) / NAME / ("Cache" if kind == "cache" else "")
+    variable, usual = _XDG[kind]
+    named = os.environ.get(variable, "")
+    return (Path(named) if os.path.isabs(named) else Path.home() / usual) / NAME

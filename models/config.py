@@ -8,8 +8,9 @@ Letters: T tokens, E model width, H query heads, G key/value heads, D head size,
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
+
+from localinfer.records import dataclass
 
 if TYPE_CHECKING:
     from localinfer.formats.gguf import GGUFFile

@@ -10,10 +10,10 @@ Recorded (models/program.py), the same calls become a Program that a backend run
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 from localinfer.models.config import Activation, AttentionConfig, MoEConfig, RopeConfig, StateConfig
+from localinfer.records import dataclass
 
 Array = Any
 Weight = Any

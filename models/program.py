@@ -11,13 +11,13 @@ A `Buffer` is a float32 matrix in the arena, alive from its first instruction to
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from math import prod
 from typing import Any
 
 from localinfer.errors import FormatError
 from localinfer.models.config import Activation, AttentionConfig, MoEConfig, RopeConfig, StateConfig
 from localinfer.models.ops import MoEWeights, ScanWeights
+from localinfer.records import dataclass, field
 
 ALIGN = 64  # bytes; a cache line, so that two threads' rows never share one
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from localinfer.errors import UnsupportedModel
 from localinfer.models.config import RopeConfig, RopeStyle
 from localinfer.models.metadata import ArchKeys
+from localinfer.records import dataclass
 
 
 @dataclass(frozen=True)

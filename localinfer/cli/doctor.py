@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import sys
 from dataclasses import asdict
 from importlib.util import find_spec
 from typing import Any
 
 from localinfer.cli.progress import StatusLine
+from localinfer.cli.styled import has_colors, styled
 from localinfer.errors import BackendError
 
-COLORS = {"PASS": "32", "WARN": "33", "FAIL": "31"}
+COLORS = {"PASS": "green", "WARN": "yellow", "FAIL": "red"}
 
 
 def add_parser(subparsers: Any) -> None:
@@ -60,6 +60,4 @@ def selftest(as_json: bool) -> int:
 
 
 def _level(level: str) -> str:
-
-    color = sys.stdout.isatty() and "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"
-    return f"\x1b[{COLORS[level]}m{level}\x1b[0m" if color else level
+    return styled([(level, COLORS[level])], has_colors(sys.stdout))

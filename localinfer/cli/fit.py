@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -29,6 +28,7 @@ from localinfer.planner.ledger import learned_runtime_bytes
 from localinfer.planner.plan import AUTO_CHECKPOINTS, Ask, Plan, make_plan
 from localinfer.planner.report import layers_json, plan_json, plan_notes, scenario_json
 from localinfer.planner.speed import Speed, speed_of
+from localinfer.records import dataclass, replace
 from localinfer.units import parse_bytes, parse_tokens
 
 if TYPE_CHECKING:

@@ -5,10 +5,8 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
-
+from localinfer.cli.styled import Span, print_columns, print_line
+from localinfer.cli.terminal_text import one_line
 from localinfer.kv.spec import PAGE_TOKENS
 from localinfer.planner.context_limit import group_layers
 from localinfer.planner.plan import PARTS, Plan
@@ -17,6 +15,7 @@ from localinfer.units import GB, GIB, format_bytes, format_bytes_both
 
 if TYPE_CHECKING:
     from localinfer.cli.fit import Answer
+    from localinfer.planner.budget import MemoryBudget
     from localinfer.planner.draft_forecast import DraftForecast
     from localinfer.planner.scenario import Outcome
     from localinfer.planner.speed import Speed
@@ -40,102 +39,109 @@ BINDS = {
 
 def print_answer(answer: Answer, layers: bool) -> None:
     """Everything to stdout, notes to stderr."""
-    console = Console(highlight=False, soft_wrap=True)
     plan = answer.plan
-    console.print(_title(plan))
-    console.print(_bar(plan, console))
-    console.print(_rows(plan))
-    console.print(_verdict(plan))
+    _print_title(plan)
+    print_line(*_bar(plan))
+    print_columns(_rows(plan), "<><")
+    _print_verdict(plan)
     if plan.max_ctx:
-        console.print(_contexts(plan))
+        print_line(_contexts(plan))
     if layers:
-        console.print(_layers(plan))
+        print_columns(_layers(plan), ">><>><>>")
         for line in _rings(plan):
-            console.print(line)
-    _print_scenario(answer, console)
+            print_line(line)
+    _print_scenario(answer)
     if answer.repairs:
-        console.print("what would help, cheapest first:")
+        print_line("what would help, cheapest first:")
     for repair in answer.repairs:
-        console.print(f"  - {repair.change}: {VERDICTS[repair.verdict][0]}, {format_bytes(repair.left)} left", end="")
-        console.print(f"  [dim]{repair.option}[/dim]" if repair.option else "")
-    console.print(_speed(answer.speed))
+        option = f"  {repair.option}" if repair.option else ""
+        what = f"  - {repair.change}: {VERDICTS[repair.verdict][0]}, {format_bytes(repair.left)} left"
+        print_line(what, (option, "dim"))
+    print_line(_speed(answer.speed))
     if answer.drafting:
-        console.print(_drafting(answer.drafting))
+        print_line(_drafting(answer.drafting))
     for note in answer.notes:
-        print(f"note: {note}", file=sys.stderr)
+        print(f"note: {one_line(note)}", file=sys.stderr)
 
 
-def _print_scenario(answer: Answer, console: Console) -> None:
+def _print_scenario(answer: Answer) -> None:
     if not answer.outcomes:
         return
     from localinfer.planner.scenario import best
 
     chosen = best(answer.outcomes)
     for outcome in answer.outcomes:
-        console.print(_outcome(outcome, outcome is chosen, answer.kv_budget))
+        print_line(*_outcome(outcome, outcome is chosen, answer.kv_budget))
 
 
-def _title(plan: Plan) -> Text:
+def _print_title(plan: Plan) -> None:
     m, b, a = plan.model, plan.budget, plan.ask
     here = f" ({b.source})" if b.free_bytes is not None else ""
     requests = f" x {a.requests} requests" if a.requests > 1 else ""
-    return Text.assemble(
-        (m.name, "bold"),
-        f"  {m.arch}, {m.quant}, {m.params / 1e9:.2f} B parameters, {m.file_bytes / GB:.2f} GB file\n",
-        f"on {b.name}{here}, context {a.ctx:,} tokens{requests}, {a.kv_name} KV",
-    )  # fmt: skip
+    facts = f"  {one_line(m.arch)}, {m.quant}, {m.params / 1e9:.2f} B parameters, {m.file_bytes / GB:.2f} GB file"
+    print_line((one_line(m.name), "bold"), facts)
+    print_line(f"on {b.name}{here}, context {a.ctx:,} tokens{requests}, {a.kv_name} KV")
 
 
-def _bar(plan: Plan, console: Console) -> Text:
-    """Parts in proportion, up to the ceiling (or to the total where that is more)."""
-    full, empty, end = ("█", "░", "▏") if console.encoding.startswith("utf") else ("#", ".", "|")
+def _bar(plan: Plan) -> list[Span]:
+    """Parts in proportion to the budget, which ends at the mark; where they are more, in proportion to their sum."""
+    utf = (sys.stdout.encoding or "").lower().startswith("utf")
+    full, over, empty, end = ("█", "▒", "░", "▏") if utf else ("#", "+", ".", "|")
     budget = plan.budget.budget_bytes
     scale = BAR_WIDTH / max(budget, plan.total)
-    bar, drawn, reached = Text(), 0, 0
+    ceiling = round(budget * scale)
+    spans: list[Span] = []
+    drawn, reached = 0, 0
     for part in PARTS:
         reached += plan.parts[part]
-        width = round(reached * scale) - drawn
-        bar.append(full * width, COLORS[part])
-        drawn += width
-    ceiling = round(budget * scale)
-    bar.append(empty * max(0, ceiling - drawn), "dim")
-    over = Text(f"{end} ceiling at {100 * budget / plan.total:.1f} % of the need", "red") if plan.left < 0 else end
-    return bar + Text(" ") + over if isinstance(over, Text) else bar + Text(over)
+        to = round(reached * scale)
+        within = max(drawn, min(to, ceiling))
+        spans.append((full * (within - drawn) + over * (to - within), COLORS[part]))
+        drawn = to
+    if plan.left < 0:
+        return [*spans, (f"  {over} is above the ceiling of {format_bytes(budget)}", "red")]
+    return [*spans, (empty * max(0, ceiling - drawn), "dim"), end]
 
 
-def _rows(plan: Plan) -> Table:
-    table = Table(box=None, padding=(0, 2, 0, 0), show_header=False)
-    for justify in ("left", "right", "left"):
-        table.add_column(justify=justify)
+def _rows(plan: Plan) -> list[list[Span]]:
+    table: list[list[Span]] = []
     for part in PARTS:
         rows = [r for r in plan.rows if r.part == part and r.n_bytes]
+        label = (LABELS.get(part, part), COLORS[part])
         if plan.unknown and part in ("kv", "scratch"):
-            table.add_row(Text(LABELS.get(part, part), COLORS[part]), "unknown", "")
-        if not rows:
-            continue
-        table.add_row(Text(LABELS.get(part, part), COLORS[part]), format_bytes(plan.parts[part]), "")
+            table.append([label, "unknown", ""])
+        if rows:
+            table.append([label, format_bytes(plan.parts[part]), ""])
         for row in rows if len(rows) > 1 or part == "kv" else ():
-            table.add_row(f"  {row.name}", format_bytes(row.n_bytes), row.note, style="dim")
-    table.add_row("total", format_bytes_both(plan.total), "", style="bold")
-    table.add_row("budget", format_bytes_both(plan.budget.budget_bytes), _budget_note(plan))
-    table.add_row("left" if plan.left >= 0 else "missing", format_bytes_both(abs(plan.left)), "", style="bold")
+            table.append(_dim(f"  {row.name}", format_bytes(row.n_bytes), row.note))
+    table.append(_bold("total", format_bytes_both(plan.total)))
+    table += _budget_rows(plan.budget)
+    table.append(_bold("left" if plan.left >= 0 else "missing", format_bytes_both(abs(plan.left))))
     return table
 
 
-def _budget_note(plan: Plan) -> str:
-    b = plan.budget
-    free = f", {format_bytes(b.free_bytes)} free now" if b.free_bytes is not None else ""
-    return f"of {format_bytes(b.memory_bytes)}, {format_bytes(b.reserve_bytes)} kept for the system{free}"
+def _budget_rows(b: MemoryBudget) -> list[list[Span]]:
+    rows: list[list[Span]] = [["budget", format_bytes_both(b.budget_bytes), ""]]
+    rows.append(_dim("  memory", format_bytes(b.memory_bytes)))
+    rows.append(_dim("  kept for the system", format_bytes(b.reserve_bytes)))
+    if b.free_bytes is not None:
+        rows.append(_dim("  free now", format_bytes(b.free_bytes)))
+    return rows
 
 
-def _verdict(plan: Plan) -> Text:
-    text, style = VERDICTS[plan.verdict]
+def _dim(name: str, size: str, note: str = "") -> list[Span]:
+    return [(name, "dim"), (size, "dim"), (note, "dim")]
+
+
+def _bold(name: str, size: str) -> list[Span]:
+    return [(name, "bold"), (size, "bold"), ""]
+
+
+def _print_verdict(plan: Plan) -> None:
+    print_line(VERDICTS[plan.verdict], f"; what binds: {BINDS.get(plan.binding, plan.binding)}")
     alone = weights_and_kv_alone(plan)
     after = "" if alone["after_kv"] is None else f", {alone['after_kv'] / GIB:.2f} GiB after it"
-    return Text.assemble(
-        (text, style), f"; what binds: {BINDS.get(plan.binding, plan.binding)}\n",
-        f"counting file and KV alone: {(alone['before_kv'] or 0) / GIB:.2f} GiB left before KV{after}",
-    )  # fmt: skip
+    print_line(f"counting file and KV alone: {(alone['before_kv'] or 0) / GIB:.2f} GiB left before KV{after}")
 
 
 def _contexts(plan: Plan) -> str:
@@ -144,21 +150,21 @@ def _contexts(plan: Plan) -> str:
     return f"largest context that fits: {sizes}{trained}"
 
 
-def _layers(plan: Plan) -> Table:
+def _layers(plan: Plan) -> list[list[Span]]:
     """One line a layer."""
-    table = Table(box=None, padding=(0, 2, 0, 0))
-    for name in ("layer", "weights", "kind", "KV heads", "K x V", "types", "tokens held", "KV"):
-        table.add_column(name, justify="left" if name in ("kind", "types") else "right")
+    rows: list[list[Span]] = [["layer", "weights", "kind", "KV heads", "K x V", "types", "tokens held", "KV"]]
     for row in layers_json(plan):
         if "kind" not in row:
-            table.add_row(str(row["layer"]), format_bytes(row["weights"]), "unknown")
+            rows.append([str(row["layer"]), format_bytes(row["weights"]), "unknown", "", "", "", "", ""])
             continue
-        table.add_row(
-            str(row["layer"]), format_bytes(row["weights"]), row["kind"], str(row["kv_heads"]),
-            f"{row['d_k']} x {row['d_v']}", f"{row['k_type']}/{row['v_type']}", f"{row['tokens']:,}",
-            format_bytes(row["kv"]),
+        rows.append(
+            [
+                str(row["layer"]), format_bytes(row["weights"]), row["kind"], str(row["kv_heads"]),
+                f"{row['d_k']} x {row['d_v']}", f"{row['k_type']}/{row['v_type']}", f"{row['tokens']:,}",
+                format_bytes(row["kv"]),
+            ]
         )  # fmt: skip
-    return table
+    return rows
 
 
 def _rings(plan: Plan) -> list[str]:
@@ -172,7 +178,7 @@ def _rings(plan: Plan) -> list[str]:
     ]
 
 
-def _outcome(o: Outcome, is_best: bool, kv_budget: int) -> Text:
+def _outcome(o: Outcome, is_best: bool, kv_budget: int) -> list[Span]:
     shared = "shared prefix" if o.shared else "independent"
     time = f", {o.time_s:.2f} s at best" if o.time_s is not None else ""
     drafts = (
@@ -184,9 +190,8 @@ def _outcome(o: Outcome, is_best: bool, kv_budget: int) -> Text:
         f"{o.kv} KV, {shared}: {format_bytes(o.kv_bytes)} of {format_bytes(kv_budget)} (room for {o.capacity}){time}: "
     )
     feasible = "feasible" if o.judgement.feasible else f"not feasible: {o.judgement.reason}{drafts}"
-    return Text.assemble(
-        text, (feasible, "green" if o.judgement.feasible else "red"), ("  <- best" if is_best else "", "bold")
-    )
+    color = "green" if o.judgement.feasible else "red"
+    return [text, (feasible, color), ("  <- best" if is_best else "", "bold")]
 
 
 def _speed(speed: Speed) -> str:

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from rich.console import Console
-from rich.text import Text
-
 from localinfer.cli.inspect import type_totals
-from localinfer.cli.terminal_text import printable
+from localinfer.cli.styled import Span, print_columns, print_line
+from localinfer.cli.terminal_text import one_line
 from localinfer.formats.checkpoint import Checkpoint
 from localinfer.formats.gguf import Entry, GGUFFile
 from localinfer.formats.model_file import ModelFile
@@ -20,29 +18,19 @@ SHOWN_ELEMENTS = 4  # of an array
 
 def print_report(file: ModelFile) -> None:
     """Everything to stdout."""
-    console = Console(highlight=False)
-    print_block(console, _summary(file), [])
-    print_block(console, f"metadata ({len(file.metadata)})", _metadata_rows(file), align="<<<")
-    print_block(console, "types", _type_rows(file), align="<>>>>")
-    print_block(console, f"tensors ({len(file.tensors)})", _tensor_rows(file), align="<<<>>>")
+    print_block(_summary(file), [])
+    print_block(f"metadata ({len(file.metadata)})", _metadata_rows(file), align="<<<")
+    print_block("types", _type_rows(file), align="<>>>>")
+    print_block(f"tensors ({len(file.tensors)})", _tensor_rows(file), align="<<<>>>")
     if len(file.paths) > 1:
-        print_block(console, f"shards ({len(file.paths)})", _shard_rows(file), align=">>>")
+        print_block(f"shards ({len(file.paths)})", _shard_rows(file), align=">>>")
 
 
-def print_block(console: Console, title: str, rows: Iterable[Sequence[str]], align: str = "") -> None:
+def print_block(title: str, rows: Iterable[Sequence[str]], align: str = "") -> None:
     """A title and indented columns. `align` has < or > for each column."""
-    rows = list(rows)
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = [Text(title, style="bold")]
-    for row in rows:
-        cells = [f"{cell:{side}{width}}" for cell, side, width in zip(row, align, widths, strict=True)]
-        lines.append(Text.assemble("  ", (cells[0], "cyan"), "  ", "  ".join(cells[1:]).rstrip()))
-    console.print(*lines, sep="\n", soft_wrap=True)
-
-
-def one_line(text: str) -> str:
-    """Text of the file without control characters or line breaks."""
-    return printable(text).replace("\n", "\u23ce").replace("\t", " ")
+    print_line((title, "bold"))
+    table: list[list[Span]] = [[(first, "cyan"), *rest] for first, *rest in rows]
+    print_columns(table, align, indent="  ")
 
 
 def _summary(file: ModelFile) -> str:

@@ -64,6 +64,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         code = _run(argv)
         sys.stdout.flush()
+        gc.freeze()  # else the interpreter's end goes through every object once more
         return code
     except LocalinferError as error:
         print_error(error.message, error.hint)

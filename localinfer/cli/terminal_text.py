@@ -10,3 +10,8 @@ _VISIBLE |= {i: "\ufffd" for i in (*range(0x202A, 0x202F), *range(0x2066, 0x206A
 def printable(text: str) -> str:
     """ESC becomes a picture of itself, and so do its like; new lines and tabs stay."""
     return text.translate(_VISIBLE)
+
+
+def one_line(text: str) -> str:
+    """`printable`, and new lines and tabs are shown too."""
+    return printable(text).replace("\n", "\u23ce").replace("\t", " ")

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import IntEnum
+
+from localinfer.records import dataclass
 
 SHORT, LONG = 2, 4  # tokens that must agree for a place to be looked at
 LINKS = {LONG: 12, SHORT: 4}  # places looked at, newest first

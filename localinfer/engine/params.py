@@ -5,10 +5,10 @@ No array library here: the terminal app and the CLI read this file in the proces
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from math import isfinite
 
 from localinfer.errors import UsageError
+from localinfer.records import dataclass, field
 
 BACKENDS = ("auto", "cpu", "mlx", "reference")
 MAX_DRAFT = 15  # draft tokens a round: with the sampled one 16 rows, up to which a backend's rows are bit-identical

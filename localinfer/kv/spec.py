@@ -9,10 +9,10 @@ chunk starts within a page.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
 
 from localinfer.errors import UsageError
 from localinfer.models.config import LayerConfig, LayerKind, ModelConfig
+from localinfer.records import dataclass, replace
 
 PAGE_TOKENS = 16
 

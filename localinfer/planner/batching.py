@@ -6,7 +6,8 @@ A step over B sequences takes `fixed + variable * B`: the weights are read once,
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from localinfer.records import dataclass
 
 
 def padding_waste(lengths: Sequence[int]) -> float:

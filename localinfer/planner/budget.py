@@ -6,8 +6,9 @@ what is free right now: it decides whether something has to be closed first.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
+
+from localinfer.records import dataclass
 
 Platform = Literal["cpu", "metal", "cuda", "mlx-cpu"]
 

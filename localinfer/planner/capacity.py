@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from localinfer.kv.spec import PAGE_TOKENS
 from localinfer.planner.kv_cost import reserve_tokens
+from localinfer.records import dataclass
 
 
 @dataclass(frozen=True)

@@ -6,9 +6,9 @@ Layers of the same shape are one KVGroup, so a question costs a few multiplicati
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from localinfer.kv.spec import PAGE_TOKENS, KVLayer, KVSpec, layer_pages
+from localinfer.records import dataclass
 
 MOST_TOKENS = 1 << 30  # where nothing grows with context (windows, recurrent state) a search ends here
 

@@ -8,10 +8,9 @@ FP32 (Apple, where both run at one rate); None where the maker publishes none.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from localinfer.errors import UsageError
 from localinfer.planner.budget import MemoryBudget, Platform
+from localinfer.records import dataclass
 from localinfer.units import GB, GIB
 
 APPLE_SPECS = "https://support.apple.com/specs"

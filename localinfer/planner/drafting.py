@@ -7,7 +7,8 @@ than it accepts. Costs are in any one unit of time.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+
+from localinfer.records import dataclass
 
 
 def expected_of(accepts: Sequence[float]) -> float:

@@ -9,11 +9,11 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from localinfer.paths import make_parent, measured_speed_file
+from localinfer.records import dataclass, field
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,6 @@ A model of an architecture that we lack still has weights that can be counted: t
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from localinfer.errors import UnsupportedModel, UsageError
@@ -15,6 +14,7 @@ from localinfer.formats.checkpoint import Checkpoint, gguf_name
 from localinfer.models.checkpoint_config import checkpoint_config
 from localinfer.models.config import ModelConfig
 from localinfer.planner.weights import Touched, dominant_type, total_values, touched_weights
+from localinfer.records import dataclass, replace
 
 if TYPE_CHECKING:
     from localinfer.formats.gguf import GGUFFile, TensorInfo

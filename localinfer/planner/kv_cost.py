@@ -8,10 +8,10 @@ uses the same block sizes.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 from localinfer.errors import UsageError
 from localinfer.kv.spec import KV_TYPES, PAGE_TOKENS
+from localinfer.records import dataclass
 
 # (values per block, bytes per block): the cache's own types, and scale-free ones for comparison with other tools.
 PRICED_TYPES: Mapping[str, tuple[int, int]] = {**KV_TYPES, "bf16": (1, 2), "int8": (1, 1), "int4": (2, 1)}

@@ -7,10 +7,10 @@ weights. Only changes that help are listed; each is a whole plan of its own, not
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 
 from localinfer.planner.plan import Plan, Verdict, kv_choices, kv_name, with_ctx, with_kv
 from localinfer.planner.speed import step_bound_s
+from localinfer.records import dataclass, replace
 from localinfer.units import GIB, MIB, format_bytes
 
 LEAST_CONTEXT = 512  # fewer tokens than this are no conversation

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ from localinfer.paths import ledger_file, make_parent
 from localinfer.planner.context_limit import group_layers, kv_bytes_at
 from localinfer.planner.plan import Plan
 from localinfer.planner.platforms import RULES
+from localinfer.records import dataclass
 
 MAX_BYTES = 512 * 1024
 MOST_LEARNED = 4
@@ -107,6 +107,8 @@ def record(plan: Plan, measured: Measured, machine: str, when: str, used: Used, 
         },
         measured=measured,
     )
+    from dataclasses import asdict  # who reads the ledger need not load it
+
     _append(path or ledger_file(), json.dumps(asdict(entry), separators=(",", ":")))
     return entry
 

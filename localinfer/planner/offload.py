@@ -5,8 +5,9 @@ Bytes are integers, rates bytes/s, times seconds.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
+
+from localinfer.records import dataclass
 
 
 def transfer_s(n_bytes: float, bandwidth: float) -> float:

@@ -9,7 +9,6 @@ Every term is a Row, the total is their sum. A plan never guesses: what is unkno
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import prod
 from typing import Literal
@@ -23,6 +22,7 @@ from localinfer.planner.facts import ModelFacts
 from localinfer.planner.platforms import PlatformRules, rules_for
 from localinfer.planner.scratch import Scratch, scratch_for
 from localinfer.planner.weights import weight_groups
+from localinfer.records import dataclass, field, replace
 
 Verdict = Literal["fits", "tight", "pages", "does_not_fit", "unknown"]
 KV_CHOICES = (("f16", "f16"), ("q8_0", "q8_0"), ("q8_0", "q4_0"), ("q4_0", "q4_0"))

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-
+from localinfer.records import dataclass, replace
 from localinfer.units import MIB
 
 

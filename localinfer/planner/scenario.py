@@ -7,11 +7,11 @@ them together. Where the KV of all does not fit, they come in waves. Times are t
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
 
 from localinfer.planner.capacity import RequestShape, max_requests, requests_kv_bytes
 from localinfer.planner.plan import KV_CHOICES, Plan, kv_choices, kv_name, with_kv
 from localinfer.planner.speed import prefill_bound_s, step_bound_s
+from localinfer.records import dataclass, replace
 from localinfer.units import format_bytes
 
 

@@ -7,7 +7,6 @@ activations are exact for the recorded operations, and a bound where a backend f
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from localinfer.models.config import AttentionConfig, LayerConfig, ModelConfig, MoEConfig
@@ -15,6 +14,7 @@ from localinfer.models.decoder import Decoder
 from localinfer.models.program import Program
 from localinfer.planner.attention_scratch import attention_bytes
 from localinfer.planner.platforms import PlatformRules
+from localinfer.records import dataclass, replace
 
 if TYPE_CHECKING:
     from localinfer.formats.gguf import TensorInfo

@@ -6,13 +6,12 @@ bandwidth, and every multiplication of a prompt at its full rate. Nothing real r
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from localinfer.planner.context_limit import group_layers
 from localinfer.planner.efficiency import MeasuredSpeed
 from localinfer.planner.facts import ModelFacts
 from localinfer.planner.plan import Plan
 from localinfer.planner.roofline import attention_pairs, paged_tok_s, prefill_chunks, window_pairs
+from localinfer.records import dataclass
 
 
 @dataclass(frozen=True)

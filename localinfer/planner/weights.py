@@ -7,9 +7,11 @@ experts it reads only the chosen ones. A tied embedding is the output matrix too
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from functools import cache
 from math import prod
 from typing import TYPE_CHECKING
+
+from localinfer.records import dataclass
 
 if TYPE_CHECKING:
     from localinfer.formats.gguf import TensorInfo
@@ -19,6 +21,7 @@ OUTPUT = "output.weight"
 GROUPS = ("embedding", "attention", "feed-forward", "experts", "output", "other")
 
 
+@cache
 def group_of(name: str) -> str:
     """Which part of the model a tensor belongs to, by its GGUF name."""
     if name.startswith(("token_embd", "per_layer_token_embd", "position_embd")):

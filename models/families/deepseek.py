@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 from localinfer.models.config import AttentionConfig, Gating, LayerConfig, MLAConfig
 from localinfer.models.families.base import Architecture
 from localinfer.models.metadata import ArchKeys
 from localinfer.models.rope import RopeScaling
+from localinfer.records import replace
 
 
 class DeepSeek2(Architecture):

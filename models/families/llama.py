@@ -3,12 +3,12 @@ and models that differ from it by a fact or two."""
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 from localinfer.models.config import AttentionConfig, MoEConfig, RopeConfig
 from localinfer.models.families.base import Architecture
 from localinfer.models.metadata import ArchKeys
+from localinfer.records import replace
 
 
 class Llama(Architecture):

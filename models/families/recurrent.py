@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from localinfer.models.config import AttentionConfig, LayerConfig, Mixer, RopeConfig, StateConfig
 from localinfer.models.families.base import Architecture
 from localinfer.models.families.llama import Granite
 from localinfer.models.metadata import ArchKeys
+from localinfer.records import replace
 
 
 def mamba2_state(keys: ArchKeys) -> StateConfig:

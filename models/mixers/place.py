@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from localinfer.models.block import Block
 from localinfer.models.config import LayerConfig, ModelConfig
 from localinfer.models.ops import Array, Ops
+from localinfer.records import dataclass
 
 
 @dataclass(frozen=True)
