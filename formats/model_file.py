@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from localinfer.formats.checkpoint import Checkpoint, is_checkpoint
 from localinfer.formats.gguf import GGUFFile
 
-ModelFile = GGUFFile | Checkpoint
+if TYPE_CHECKING:
+    from localinfer.formats.checkpoint import Checkpoint
+
+    ModelFile = GGUFFile | Checkpoint
 
 
 def open_model_file(path: str | os.PathLike[str]) -> ModelFile:
     """The error tree where it is neither."""
-    folder = Path(path)
-    return Checkpoint.open(folder) if is_checkpoint(folder) else GGUFFile.open(path)
+    if os.path.isdir(path):
+        from localinfer.formats.checkpoint import Checkpoint, is_checkpoint  # `fit` of a file need not load it
+
+        if is_checkpoint(Path(path)):
+            return Checkpoint.open(Path(path))
+    return GGUFFile.open(path)

@@ -7,14 +7,17 @@ import difflib
 import json
 from array import array
 from math import isfinite
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from localinfer.cli.options import add_model
 from localinfer.cli.resolve import resolve
 from localinfer.errors import UsageError
 from localinfer.formats.checkpoint import Checkpoint
 from localinfer.formats.gguf import MetadataValue
-from localinfer.formats.model_file import ModelFile, open_model_file
+from localinfer.formats.model_file import open_model_file
+
+if TYPE_CHECKING:
+    from localinfer.formats.model_file import ModelFile
 
 
 def add_parser(subparsers: Any) -> None:

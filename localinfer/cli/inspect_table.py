@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
 from localinfer.cli.inspect import type_totals
 from localinfer.cli.styled import Span, print_columns, print_line
 from localinfer.cli.terminal_text import one_line
 from localinfer.formats.checkpoint import Checkpoint
 from localinfer.formats.gguf import Entry, GGUFFile
-from localinfer.formats.model_file import ModelFile
 from localinfer.units import format_bytes
+
+if TYPE_CHECKING:
+    from localinfer.formats.model_file import ModelFile
 
 SHOWN_CHARS = 72  # of a text
 SHOWN_ELEMENTS = 4  # of an array

@@ -7,7 +7,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from localinfer.errors import BackendError, UsageError
-from localinfer.formats.checkpoint import Checkpoint
+from localinfer.formats.gguf import GGUFFile
 
 if TYPE_CHECKING:
     from localinfer.backends.base import Backend
@@ -21,7 +21,7 @@ def open_backend(name: str, threads: int | None = None) -> Backend:
 
 def backend_for(file: ModelFile, name: str) -> str:
     """The backend that can run this kind of file: mlx for a folder in mlx-lm's format, else what was asked for."""
-    if not isinstance(file, Checkpoint):
+    if isinstance(file, GGUFFile):
         return name
     if name not in ("auto", "mlx"):
         raise UsageError(
@@ -34,7 +34,7 @@ def backend_for(file: ModelFile, name: str) -> str:
 def open_backend_for(file: ModelFile, name: str, threads: int | None = None) -> Backend:
     """As open_backend, for a file of either kind."""
     name = backend_for(file, name)
-    return _open_mlx_lm() if isinstance(file, Checkpoint) else open_backend(name, threads)
+    return open_backend(name, threads) if isinstance(file, GGUFFile) else _open_mlx_lm()
 
 
 def choose(name: str) -> str:

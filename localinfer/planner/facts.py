@@ -10,14 +10,14 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from localinfer.errors import UnsupportedModel, UsageError
-from localinfer.formats.checkpoint import Checkpoint, gguf_name
-from localinfer.models.checkpoint_config import checkpoint_config
+from localinfer.formats.gguf import GGUFFile
 from localinfer.models.config import ModelConfig
 from localinfer.planner.weights import Touched, dominant_type, total_values, touched_weights
 from localinfer.records import dataclass, replace
 
 if TYPE_CHECKING:
-    from localinfer.formats.gguf import GGUFFile, TensorInfo
+    from localinfer.formats.checkpoint import Checkpoint
+    from localinfer.formats.gguf import TensorInfo
     from localinfer.formats.model_file import ModelFile
 
 NOT_PAGED = "weight-budget: mlx-lm loads all weights of a model, none are paged"
@@ -55,11 +55,14 @@ class ModelFacts:
     @classmethod
     def from_file(cls, f: ModelFile, n_ctx: int | None = None) -> ModelFacts:
         """Of either kind of model."""
-        return cls.from_checkpoint(f) if isinstance(f, Checkpoint) else cls.from_gguf(f, n_ctx)
+        return cls.from_gguf(f, n_ctx) if isinstance(f, GGUFFile) else cls.from_checkpoint(f)
 
     @classmethod
     def from_checkpoint(cls, f: Checkpoint) -> ModelFacts:
         """The facts of a folder in mlx-lm's format."""
+        from localinfer.formats.checkpoint import gguf_name
+        from localinfer.models.checkpoint_config import checkpoint_config
+
         tensors = {gguf_name(t.name): replace(t, name=gguf_name(t.name)) for t in f.tensors.values()}
         try:
             config, unknown = checkpoint_config(f), ""

@@ -1,11 +1,17 @@
 """Text to token ids and back, from a GGUF file's metadata or a tokenizer.json. Nothing is imported but the error tree,
 `regex` and stdlib, and the `tokenizers` package for a tokenizer.json."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 from localinfer.formats.checkpoint import Checkpoint
-from localinfer.formats.model_file import ModelFile
 from localinfer.models.tokenizer.hf import FolderTokenizer
 from localinfer.models.tokenizer.stream import StreamDecoder, StreamState
 from localinfer.models.tokenizer.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    from localinfer.formats.model_file import ModelFile
 
 AnyTokenizer = Tokenizer | FolderTokenizer
 
