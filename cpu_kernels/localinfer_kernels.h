@@ -15,11 +15,13 @@
 
 #include "attention.h"
 #include "cpu.h"
+#include "experts.h"
 #include "linear.h"
 #include "measure.h"
+#include "pager.h"
 #include "threads.h"
 
-#define LI_ABI 2
+#define LI_ABI 3
 
 /* A float32 matrix whose row count is known when the tape runs: T rows, or only the last R of them. */
 typedef struct {
@@ -49,6 +51,8 @@ enum {
     LI_OP_CONV,
     LI_OP_SCAN,
     LI_OP_DELTA,
+    LI_OP_PAGE,
+    LI_OP_EXPERT_HINT,
     LI_N_OPS
 };
 
@@ -224,8 +228,23 @@ typedef struct {
     int32_t act;
     float scale;
     int32_t weigh_input; /* the weight multiplies an expert's input, not its output */
-    int32_t reserved;
+    int32_t paged_layer; /* of `experts` */
+    li_experts *experts; /* where the blocks are when they are paged; NULL: at gate, up and down */
 } li_moe_args;
+
+/* A boundary between instructions: the set in use is done, the next one is needed. */
+typedef struct {
+    li_pager *pager;
+    int32_t done, need;
+} li_page_args;
+
+/* A guess at a router's logits (T, n_experts): of a few tokens, the n_used best are loaded ahead. */
+typedef struct {
+    li_view logits;
+    li_experts *experts;
+    int32_t layer, n_experts, n_used;
+    int32_t reserved;
+} li_expert_hint_args;
 
 typedef struct {
     int32_t op;

@@ -201,6 +201,8 @@ static int64_t n_items(const void *context, int32_t phase) {
         case LI_OP_MOE: return li_moe_items(r, i->args, p->step);
         case LI_OP_HEAD_LINEAR: return li_head_linear_items(r, i->args, p->step);
         case LI_OP_CONV: return li_conv_items(r, i->args);
+        case LI_OP_PAGE:
+        case LI_OP_EXPERT_HINT: return 1;
         case LI_OP_SCAN:
         case LI_OP_DELTA: return li_scan_items(r, i->args);
         default: return li_blocks(r, li_rows(r, rows_of(i)));
@@ -223,6 +225,11 @@ static void run_rows(const li_run *r, const li_instruction *i, int64_t item) {
     }
 }
 
+static void turn_page(const li_page_args *a) {
+    if (a->done) li_pager_done(a->pager);
+    if (a->need) li_pager_need(a->pager);
+}
+
 static void run_item(void *context, int32_t phase, int64_t item, int32_t thread) {
     const li_run *r = context;
     const li_phase *p = &r->tape->phases[r->first_phase + phase];
@@ -235,6 +242,8 @@ static void run_item(void *context, int32_t phase, int64_t item, int32_t thread)
         case LI_OP_CONV: li_conv_item(r, i->args, item); break;
         case LI_OP_SCAN: li_scan_item(r, i->args, item, thread); break;
         case LI_OP_DELTA: li_delta_item(r, i->args, item, thread); break;
+        case LI_OP_PAGE: turn_page(i->args); break;
+        case LI_OP_EXPERT_HINT: li_expert_hint(r, i->args, thread); break;
         default: run_rows(r, i, item); break;
     }
 }

@@ -113,6 +113,7 @@ int li_linear_cut(li_tape *tape, int32_t instruction);
 int64_t li_moe_items(const li_run *r, const li_moe_args *a, int32_t step);
 void li_moe_item(const li_run *r, const li_moe_args *a, int32_t step, int64_t item, int32_t thread);
 void li_moe_room(li_tape *tape, const li_moe_args *a);
+void li_expert_hint(const li_run *r, const li_expert_hint_args *a, int32_t thread);
 
 void li_head_copy_rows(const li_run *r, const li_head_copy_args *a, int64_t first, int64_t end);
 int64_t li_head_linear_items(const li_run *r, const li_head_linear_args *a, int32_t step);

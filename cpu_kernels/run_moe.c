@@ -155,9 +155,10 @@ static void prepare_x(const li_run *r, const li_moe_args *a, const moe_room *m, 
     }
 }
 
-static li_matrix expert(const li_matrix *w, int32_t e) {
+/* One expert's matrix: where a pager put it, or in its place among all experts. */
+static li_matrix expert(const li_matrix *w, int32_t e, const uint8_t *paged) {
     li_matrix one = *w;
-    one.blocks += e * w->n_out * w->row_bytes;
+    one.blocks = paged ? paged : w->blocks + e * w->n_out * w->row_bytes;
     return one;
 }
 
@@ -169,9 +170,11 @@ static int64_t piece_rows(const li_run *r, const li_matrix *w, int64_t most_grou
 }
 
 typedef struct {
+    int32_t place;  /* among the active experts */
     int32_t expert; /* -1: nothing to do */
     int64_t first, n; /* its slots */
     int64_t row0, row1;
+    const uint8_t *blocks[LI_EXPERT_MATRICES]; /* NULL where experts are not paged */
 } moe_piece;
 
 static int64_t most_groups(const li_moe_args *a, int64_t n_tokens) {
@@ -187,8 +190,10 @@ static int64_t n_pieces(const li_run *r, const li_moe_args *a, const li_matrix *
 static moe_piece piece_of(const li_run *r, const li_moe_args *a, const moe_room *m, const li_matrix *w, int64_t n_tokens,
                           int64_t item) {
     const int64_t rows = piece_rows(r, w, most_groups(a, n_tokens)), per = (w->n_out + rows - 1) / rows;
-    moe_piece p = {.expert = m->active[item / per], .row0 = item % per * rows};
+    moe_piece p = {.place = (int32_t)(item / per), .row0 = item % per * rows};
+    p.expert = m->active[p.place];
     if (p.expert < 0) return p;
+    if (a->experts) p.expert = li_experts_need(a->experts, w == &a->down, p.place, p.blocks);
     p.row1 = p.row0 + rows < w->n_out ? p.row0 + rows : w->n_out;
     p.first = m->start[p.expert];
     p.n = m->start[p.expert + 1] - p.first;
@@ -204,10 +209,10 @@ static void gate_and_up(const li_run *r, const li_moe_args *a, const moe_room *m
     const int64_t rows = p->row1 - p->row0, n_ff = a->up.n_out;
     void *scratch = li_own_scratch(r, thread);
     float *tile = li_own_tile(r, thread), *hidden = m->hidden + p->first * n_ff;
-    const li_matrix up = expert(&a->up, p->expert);
+    const li_matrix up = expert(&a->up, p->expert, p->blocks[LI_EXPERT_UP]);
     li_linear(&up, m->x[1] + p->first * row_bytes(&up), p->n, tile - p->row0, rows, p->row0, p->row1, scratch);
     if (a->gate.blocks) {
-        const li_matrix gate = expert(&a->gate, p->expert);
+        const li_matrix gate = expert(&a->gate, p->expert, p->blocks[LI_EXPERT_GATE]);
         li_linear(&gate, m->x[0] + p->first * row_bytes(&gate), p->n, hidden, n_ff, p->row0, p->row1, scratch);
     }
     for (int64_t t = 0; t < p->n; t++) {
@@ -222,11 +227,20 @@ static void gate_and_up(const li_run *r, const li_moe_args *a, const moe_room *m
 }
 
 static void down_rows(const li_run *r, const li_moe_args *a, const moe_room *m, const moe_piece *p, int32_t thread) {
-    const li_matrix down = expert(&a->down, p->expert);
+    const li_matrix down = expert(&a->down, p->expert, p->blocks[LI_EXPERT_DOWN]);
     float *y = m->y + p->first * down.n_out;
     li_linear(&down, m->prepared + p->first * row_bytes(&down), p->n, y, down.n_out, p->row0, p->row1,
               li_own_scratch(r, thread));
     for (int64_t t = 0; t < p->n; t++) add_bias(r, a->down_bias, p, down.n_out, y + t * down.n_out + p->row0);
+}
+
+/* Tells the pager which experts this run's tokens chose. */
+static void demand(const li_run *r, const li_moe_args *a, const moe_room *m, int64_t n_tokens) {
+    int32_t n_active = 0;
+    while (n_active < a->n_experts && m->active[n_active] >= 0) n_active++;
+    const int64_t groups = most_groups(a, n_tokens);
+    const int64_t uses[2] = {n_pieces(r, a, &a->up, n_tokens) / groups, n_pieces(r, a, &a->down, n_tokens) / groups};
+    li_experts_demand(a->experts, a->paged_layer, m->active, n_active, m->start, n_tokens, uses);
 }
 
 static void combine(const li_run *r, const li_moe_args *a, const moe_room *m, int64_t t, float *out) {
@@ -278,15 +292,36 @@ void li_moe_item(const li_run *r, const li_moe_args *a, int32_t step, int64_t it
     const moe_room m = room_of(a, n, r->tape->shared);
     if (step == 1) {
         sort_slots(a, &m, n * a->n_used);
+        if (a->experts) demand(r, a, &m, n);
     } else if (step == 3) {
         const moe_piece p = piece_of(r, a, &m, &a->up, n, item);
         if (p.expert >= 0) gate_and_up(r, a, &m, &p, thread);
+        if (p.expert >= 0 && a->experts) li_experts_release(a->experts, 0, p.place);
     } else if (step == 5) {
         const moe_piece p = piece_of(r, a, &m, &a->down, n, item);
         if (p.expert >= 0) down_rows(r, a, &m, &p, thread);
+        if (p.expert >= 0 && a->experts) li_experts_release(a->experts, 1, p.place);
     } else {
         rows_step(r, a, &m, step, item, thread);
     }
+}
+
+enum { MOST_HINTED_TOKENS = 4 };
+
+void li_expert_hint(const li_run *r, const li_expert_hint_args *a, int32_t thread) {
+    const int64_t n = li_rows(r, &a->logits);
+    if (n > MOST_HINTED_TOKENS) return; /* a prompt's tokens choose almost all experts */
+    uint8_t *taken = (uint8_t *)li_own_row(r, thread);
+    int32_t best[MOST_HINTED_TOKENS * 32], n_best = 0;
+    memset(taken, 0, (size_t)a->n_experts);
+    for (int64_t t = 0; t < n; t++)
+        for (int32_t j = 0; j < a->n_used && j < 32; j++) {
+            const int32_t e = best_of(li_at(r, &a->logits) + t * a->logits.ld, taken, a->n_experts);
+            if (e < 0) break;
+            taken[e] = 1;
+            best[n_best++] = e;
+        }
+    li_experts_hint(a->experts, a->layer, best, n_best);
 }
 
 void li_moe_room(li_tape *tape, const li_moe_args *a) {

@@ -15,7 +15,7 @@ from pathlib import Path
 from types import MappingProxyType, TracebackType
 from typing import Any
 
-from localinfer.errors import FormatError, UsageError
+from localinfer.errors import BackendError, FormatError, UsageError
 from localinfer.formats.gguf_header import Header, TensorInfo, label, read_header
 from localinfer.formats.gguf_shards import check_not_concatenated, check_shards, shard_paths
 from localinfer.formats.gguf_values import REQUIRED, Entry, Metadata, MetadataValue, ValueType
@@ -47,6 +47,7 @@ class GGUFFile:
         self.metadata = Metadata(maps[0], label(paths[0]), headers[0].entries)
         self.tensors = MappingProxyType(_merge_tensors(paths, headers))
         self.part_bytes = tuple(len(m) for m in maps)
+        self._stats = tuple(_identity(p) for p in paths)
         self.file_bytes = sum(self.part_bytes)
         self.tensor_bytes = sum(info.n_bytes for info in self.tensors.values())
 
@@ -80,6 +81,33 @@ class GGUFFile:
         if not self._maps:
             raise ValueError(f"{self.path} is closed")
         return memoryview(self._maps[info.part])[info.offset : info.offset + info.n_bytes]
+
+    def forget(self, info: TensorInfo) -> None:
+        """Give the memory back that reading this tensor took: the next read goes to the file again."""
+        if not self._maps or not hasattr(mmap, "MADV_DONTNEED"):
+            return
+        start = info.offset // mmap.PAGESIZE * mmap.PAGESIZE
+        self._maps[info.part].madvise(mmap.MADV_DONTNEED, start, info.offset + info.n_bytes - start)
+        if hasattr(os, "posix_fadvise"):
+            with suppress(OSError), open(self.paths[info.part], "rb") as f:
+                os.posix_fadvise(f.fileno(), start, info.offset + info.n_bytes - start, os.POSIX_FADV_DONTNEED)
+
+    def expect_single_rows(self, info: TensorInfo) -> None:
+        """Rows of this tensor will be read here and there: the system should read nothing around them."""
+        if self._maps and hasattr(mmap, "MADV_RANDOM"):
+            start = info.offset // mmap.PAGESIZE * mmap.PAGESIZE
+            self._maps[info.part].madvise(mmap.MADV_RANDOM, start, info.offset + info.n_bytes - start)
+
+    def check_unchanged(self) -> None:
+        """BackendError where a file is no longer what was opened: its map would show other weights, or none."""
+        for path, opened in zip(self.paths, self._stats, strict=True):
+            try:
+                now = os.stat(path)
+            except OSError:
+                continue  # removed: what is mapped stays
+            if (now.st_dev, now.st_ino) == opened[:2] and (now.st_size, now.st_mtime_ns) != opened[2:]:
+                what = "cut" if now.st_size < opened[2] else "changed"
+                raise BackendError(f"{label(path)}: the file was {what} while in use", "load the model again")
 
     def get_int(self, key: str, default: Any = REQUIRED) -> int:
         """`metadata.get_int`: FormatError names file and key where the value is missing or of another type."""
@@ -126,6 +154,12 @@ def _open_part(path: Path, part: int, maps: list[mmap.mmap]) -> Header:
     header = read_header(data, label(path), part)
     check_not_concatenated(data, path, header)
     return header
+
+
+def _identity(path: Path) -> tuple[int, int, int, int]:
+    """Device, inode, size and time of the last change."""
+    s = os.stat(path)
+    return s.st_dev, s.st_ino, s.st_size, s.st_mtime_ns
 
 
 def _unmap(maps: list[mmap.mmap]) -> None:

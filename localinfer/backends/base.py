@@ -6,7 +6,7 @@ All calls come from one thread (the engine's worker). A backend knows nothing of
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Protocol
 
 from localinfer.kv.prefix import common_prefix
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from localinfer.formats.gguf import GGUFFile
     from localinfer.kv.spec import KVSpec
     from localinfer.models.config import ModelConfig
+    from localinfer.planner.paging import Paging
 
 Progress = Callable[[float, str], None]  # fraction 0..1, what is being done
 
@@ -32,6 +33,22 @@ class DeviceInfo:
     features: tuple[str, ...] = ()  # instruction sets or GPU family, for doctor
     notices: tuple[str, ...] = ()  # slow or lossy paths in use, one line each
     v_beside_k: bool = False  # its KVSpec must store values that are part of keys (MLA) once more
+
+
+@dataclass(frozen=True)
+class PagingState:
+    """What paging did since a model was loaded. Seconds of reads and of waiting may overlap with computing."""
+
+    read_bytes: int = 0
+    read_s: float = 0.0
+    wait_s: float = 0.0  # that compute waited for weights
+    lookups: int = 0  # experts that tokens chose, counted once a layer and pass
+    hits: int = 0  # of these, in memory
+    hinted: int = 0  # matrices loaded before the router had spoken
+
+    def since(self, earlier: PagingState) -> PagingState:
+        """What happened after `earlier`."""
+        return PagingState(*(getattr(self, f.name) - getattr(earlier, f.name) for f in fields(self)))
 
 
 class KVCache(Protocol):
@@ -92,6 +109,10 @@ class LoadedModel(Protocol):
     copied_bytes: int  # weights copied or repacked beside the mapped file
     notices: tuple[str, ...]
 
+    @property
+    def paging(self) -> PagingState | None:
+        """None where all weights are in memory."""
+
     def new_kv(self, spec: KVSpec) -> KVCache:
         """Allocate a cache. BackendError when memory is gone."""
 
@@ -107,7 +128,10 @@ class LoadedModel(Protocol):
 class Backend(Protocol):
     def device_info(self) -> DeviceInfo: ...
 
-    def load(self, file: GGUFFile, config: ModelConfig, progress: Progress) -> LoadedModel:
-        """Make the model ready to run. The file stays open as long as the model."""
+    def load(
+        self, file: GGUFFile, config: ModelConfig, progress: Progress, paging: Paging | None = None
+    ) -> LoadedModel:
+        """Make the model ready to run. The file stays open as long as the model. With `paging` only what it says stays
+        in memory."""
 
     def close(self) -> None: ...

@@ -12,12 +12,13 @@ from pathlib import Path
 import numpy as np
 import psutil
 
-from localinfer.backends.base import DeviceInfo, Progress
+from localinfer.backends.base import DeviceInfo, PagingState, Progress
 from localinfer.backends.cpu import trace
 from localinfer.backends.cpu.cores import default_threads
 from localinfer.backends.cpu.kv import CpuKV
 from localinfer.backends.cpu.lib import Library, open_library
-from localinfer.backends.cpu.tape import Tape
+from localinfer.backends.cpu.paging import PagedWeights, streamed_sets
+from localinfer.backends.cpu.tape import Tape, record_nodes
 from localinfer.backends.cpu.weights import CpuWeight
 from localinfer.backends.reference.backend import ReferenceBackend, ReferenceModel
 from localinfer.errors import BackendError, UsageError
@@ -25,6 +26,7 @@ from localinfer.formats.gguf import GGUFFile
 from localinfer.kv.spec import KVSpec
 from localinfer.models.config import ModelConfig
 from localinfer.models.decoder import Decoder
+from localinfer.planner.paging import Paging
 
 MAX_THREADS = 256
 MAX_TAPES = 2  # chunk sizes in use at the same time
@@ -49,8 +51,10 @@ class NumpyFallback(ReferenceBackend):
     def device_info(self) -> DeviceInfo:
         return DeviceInfo("cpu", cpu_name(), psutil.virtual_memory().total, 1, ("numpy",), (self._notice,))
 
-    def load(self, file: GGUFFile, config: ModelConfig, progress: Progress) -> ReferenceModel:
-        model = super().load(file, config, progress)
+    def load(
+        self, file: GGUFFile, config: ModelConfig, progress: Progress, paging: Paging | None = None
+    ) -> ReferenceModel:
+        model = super().load(file, config, progress, paging)
         model.notices = (self._notice,)
         return model
 
@@ -71,11 +75,17 @@ class CpuBackend:
         memory = psutil.virtual_memory().total
         return DeviceInfo("cpu", cpu_name(), memory, self.threads, features, v_beside_k=True)
 
-    def load(self, file: GGUFFile, config: ModelConfig, progress: Progress) -> CpuModel:
+    def load(
+        self, file: GGUFFile, config: ModelConfig, progress: Progress, paging: Paging | None = None
+    ) -> CpuModel:
         weights = {name: CpuWeight(name, file.raw(info), info.type, info.shape) for name, info in file.tensors.items()}
-        model = CpuModel(self, config, weights)
-        progress(1.0, "mapped")
-        return model
+        if paging is None:
+            model = CpuModel(self, config, weights)
+            progress(1.0, "mapped")
+            return model
+        _, nodes = record_nodes(self.lib, Decoder(config, weights), 1)
+        paged = PagedWeights(self.lib, file, paging, streamed_sets(nodes, paging.streamed), progress)
+        return CpuModel(self, config, paged.weights, paged)
 
     def close(self) -> None:
         pool, self.pool = self.pool, None
@@ -90,8 +100,15 @@ class CpuModel:
 
     notices: tuple[str, ...] = ()
 
-    def __init__(self, backend: CpuBackend, config: ModelConfig, weights: dict[str, CpuWeight]) -> None:
+    def __init__(
+        self,
+        backend: CpuBackend,
+        config: ModelConfig,
+        weights: dict[str, CpuWeight],
+        paged: PagedWeights | None = None,
+    ) -> None:
         self.config = config
+        self._paged = paged
         self._backend = backend
         self._weights = weights
         self.decoder = Decoder(config, weights)
@@ -102,7 +119,7 @@ class CpuModel:
 
     def _probe(self) -> None:
         """Record the smallest tape: a missing tensor, a wrong shape or an unknown type shows now, not in a chat."""
-        Tape(self._backend.lib, self.decoder, 1, self._backend.threads).close()
+        Tape(self._backend.lib, self.decoder, 1, self._backend.threads, paged=self._paged).close()
 
     @property
     def scratch_bytes(self) -> int:
@@ -110,6 +127,8 @@ class CpuModel:
 
     @property
     def copied_bytes(self) -> int:
+        if self._paged:
+            return self._paged.n_bytes
         return sum(w.copied_bytes for w in self._weights.values())
 
     def new_kv(self, spec: KVSpec) -> CpuKV:
@@ -126,20 +145,39 @@ class CpuModel:
         tape = self._tape(spec.chunk)
         tokens = np.ascontiguousarray(ids, np.int32)
         logits = tape.run(self._backend.pool, tokens, rows, kv, self._scratch_address)
+        if self._paged:
+            self._after_pass(self._paged, kv, n)
         kv.extend(n)
         return logits
+
+    def _after_pass(self, paged: PagedWeights, kv: CpuKV, n: int) -> None:
+        try:
+            paged.check()
+        except BackendError:
+            if any(kv.states):  # recurrent memory has seen what it should not
+                kv.truncate(0)
+            raise
+        paged.drop_lookups(n)
+
+    @property
+    def paging(self) -> PagingState | None:
+        return self._paged.state() if self._paged else None
 
     def close(self) -> None:
         for tape in self._tapes.values():
             tape.close()
         self._tapes.clear()
         self._weights.clear()
+        if self._paged:
+            self._paged.close()
 
     def _tape(self, chunk: int) -> Tape:
         if chunk not in self._tapes:
             while len(self._tapes) >= MAX_TAPES:
                 self._tapes.popitem(last=False)[1].close()
-            self._tapes[chunk] = Tape(self._backend.lib, self.decoder, chunk, self._backend.threads)
+            self._tapes[chunk] = Tape(
+                self._backend.lib, self.decoder, chunk, self._backend.threads, paged=self._paged
+            )
         self._tapes.move_to_end(chunk)
         return self._tapes[chunk]
 

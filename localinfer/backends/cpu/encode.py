@@ -20,6 +20,7 @@ from localinfer.backends.cpu.nodes import (
     Conv,
     Embed,
     EmbedPositions,
+    ExpertHint,
     Glu,
     HeadCopy,
     HeadLinear,
@@ -29,6 +30,7 @@ from localinfer.backends.cpu.nodes import (
     NormNode,
     NormSpec,
     OutputSpec,
+    Page,
     Rope,
     RopeTable,
     Scan,
@@ -105,7 +107,7 @@ class Encoder:
         return structs.Norm(structs.NORM_KINDS[norm.kind], norm.group, norm.eps, step, w, b)
 
     def _embed(self, node: Embed) -> ctypes.Structure:
-        args = structs.EmbedArgs(node.table.matrix(), node.scale, 0, self._view(node.out, node.last))
+        args = structs.EmbedArgs(node.table.table(), node.scale, 0, self._view(node.out, node.last))
         return args
 
     def _normnode(self, node: NormNode) -> ctypes.Structure:
@@ -190,11 +192,21 @@ class Encoder:
         ]
         return structs.MoeArgs(
             *views, gate, w.up.matrix(), w.down.matrix(), *biases, c.n_experts, c.n_used, structs.GATINGS[c.gating],
-            c.normalize, c.n_groups, c.n_groups_used, _act(node.act), c.scale, c.weigh_input, 0,
+            c.normalize, c.n_groups, c.n_groups_used, _act(node.act), c.scale, c.weigh_input, node.paged_layer,
+            node.experts,
         )  # fmt: skip
 
+    def _page(self, node: Page) -> ctypes.Structure:
+        return structs.PageArgs(node.pager, node.done, node.need)
+
+    def _experthint(self, node: ExpertHint) -> ctypes.Structure:
+        c = node.config
+        return structs.ExpertHintArgs(
+            self._view(node.logits, node.last), node.experts, node.paged_layer, c.n_experts, c.n_used, 0
+        )
+
     def _embedpositions(self, node: EmbedPositions) -> ctypes.Structure:
-        return structs.EmbedPositionsArgs(node.table.matrix(), self._view(node.out, node.last))
+        return structs.EmbedPositionsArgs(node.table.table(), self._view(node.out, node.last))
 
     def _headcopy(self, node: HeadCopy) -> ctypes.Structure:
         x, out = self._view(node.x, node.last), self._view(node.out, node.last)
@@ -255,4 +267,6 @@ _OP_NAMES: dict[type[Node], str] = {
     HeadCopy: "head_copy",
     HeadLinear: "head_linear",
     Conv: "conv",
+    Page: "page",
+    ExpertHint: "expert_hint",
 }

@@ -219,6 +219,8 @@ class Moe(Node):
     weights: MoEWeights
     config: MoEConfig
     act: Activation
+    experts: int | None = None  # the pager of its experts, and its layer there
+    paged_layer: int = 0
 
     def reads(self) -> Iterator[Value]:
         yield from (self.x, self.logits)
@@ -309,3 +311,36 @@ class Scan(Node):
 
     def writes(self) -> Iterator[Value]:
         yield self.out
+
+
+@dataclass(eq=False)
+class Page(Node):
+    """A boundary: the streamed weights of the last reader are done, those of the next one are needed."""
+
+    pager: int
+    done: bool
+    need: bool
+    rowwise = False
+
+    def reads(self) -> Iterator[Value]:
+        yield from ()
+
+    def writes(self) -> Iterator[Value]:
+        yield from ()
+
+
+@dataclass(eq=False)
+class ExpertHint(Node):
+    """A guess at a later layer's router: its favourites are loaded ahead."""
+
+    logits: Value
+    experts: int
+    paged_layer: int
+    config: MoEConfig
+    rowwise = False
+
+    def reads(self) -> Iterator[Value]:
+        yield self.logits
+
+    def writes(self) -> Iterator[Value]:
+        yield from ()

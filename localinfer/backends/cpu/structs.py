@@ -1,15 +1,15 @@
-"""The structs of cpu_kernels/localinfer_kernels.h, linear.h and attention.h, field by field for ctypes."""
+"""The structs of cpu_kernels/localinfer_kernels.h, linear.h, attention.h, pager.h and experts.h, field by field for ctypes."""
 
 from __future__ import annotations
 
 from ctypes import POINTER, Structure, c_double, c_float, c_int32, c_int64, c_void_p
 
-ABI = 2  # LI_ABI of the header that these structs mirror
+ABI = 3  # LI_ABI of the header that these structs mirror
 MAX_PREPARATIONS = 4
 
 OP_NAMES = (
     "none", "embed", "norm", "linear", "rope_table", "rope", "attention", "glu", "unary", "binary", "moe",
-    "embed_positions", "head_copy", "head_linear", "conv", "scan", "delta",
+    "embed_positions", "head_copy", "head_linear", "conv", "scan", "delta", "page", "expert_hint",
 )  # fmt: skip
 OPS = {name: i for i, name in enumerate(OP_NAMES)}
 
@@ -176,7 +176,8 @@ class MoeArgs(Structure):
         ("act", c_int32),
         ("scale", c_float),
         ("weigh_input", c_int32),
-        ("reserved", c_int32),
+        ("paged_layer", c_int32),
+        ("experts", c_void_p),
     )
 
 
@@ -269,4 +270,79 @@ class RunArgs(Structure):
         ("state", POINTER(c_void_p)),
         ("attention_scratch", c_void_p),
         ("output", c_void_p),
+    )
+
+
+class Extent(Structure):
+    """li_extent of storage.h."""
+
+    _fields_ = (("fd", c_int32), ("drop", c_int32), ("offset", c_int64), ("bytes", c_int64), ("least", c_int64))
+
+
+class Unit(Structure):
+    """li_unit of pager.h."""
+
+    _fields_ = (("source", Extent), ("to", c_void_p), ("set", c_int32), ("after", c_int32))
+
+
+class PagerState(Structure):
+    """li_pager_state of pager.h."""
+
+    _fields_ = (
+        ("bytes", c_int64),
+        ("read_ns", c_int64),
+        ("wait_ns", c_int64),
+        ("failed", c_int32),
+        ("status", c_int32),
+    )
+
+
+class ExpertMatrix(Structure):
+    """li_expert_matrix of experts.h."""
+
+    _fields_ = (
+        ("fd", c_int32),
+        ("drop", c_int32),
+        ("offset", c_int64),
+        ("bytes", c_int64),
+        ("shelf", c_int32),
+        ("reserved", c_int32),
+    )
+
+
+class Shelf(Structure):
+    """li_shelf of experts.h."""
+
+    _fields_ = (("base", c_void_p), ("slot_bytes", c_int64), ("n_slots", c_int32), ("reserved", c_int32))
+
+
+class ExpertsState(Structure):
+    """li_experts_state of experts.h."""
+
+    _fields_ = (
+        ("bytes", c_int64),
+        ("read_ns", c_int64),
+        ("wait_ns", c_int64),
+        ("lookups", c_int64),
+        ("hits", c_int64),
+        ("hinted", c_int64),
+        ("failed_layer", c_int32),
+        ("failed_matrix", c_int32),
+        ("failed_expert", c_int32),
+        ("status", c_int32),
+    )
+
+
+class PageArgs(Structure):
+    _fields_ = (("pager", c_void_p), ("done", c_int32), ("need", c_int32))
+
+
+class ExpertHintArgs(Structure):
+    _fields_ = (
+        ("logits", View),
+        ("experts", c_void_p),
+        ("layer", c_int32),
+        ("n_experts", c_int32),
+        ("n_used", c_int32),
+        ("reserved", c_int32),
     )

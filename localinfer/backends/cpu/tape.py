@@ -12,20 +12,39 @@ from localinfer.backends.cpu.encode import Encoder
 from localinfer.backends.cpu.fuse import fuse, needed_rows
 from localinfer.backends.cpu.kv import CpuKV
 from localinfer.backends.cpu.lib import Library
+from localinfer.backends.cpu.nodes import Node
+from localinfer.backends.cpu.paging import PagedWeights
 from localinfer.backends.cpu.translate import Translator
 from localinfer.errors import BackendError
 from localinfer.models.decoder import Decoder
+from localinfer.models.program import Program
+
+
+def record_nodes(lib: Library, decoder: Decoder, max_tokens: int, fused: bool = True) -> tuple[Program, list[Node]]:
+    """The decoder's pass as nodes. Which weights a node reads, and in which order, does not depend on max_tokens."""
+    program = decoder.record(max_tokens + 1, max_tokens)
+    nodes = Translator(program, lib.li_type_supported).nodes()
+    if fused:
+        nodes = fuse(nodes, program.result)
+        needed_rows(nodes, program.n_tokens)
+    return program, nodes
 
 
 class Tape:
     """`max_tokens` is the most that one run takes. `fused=False` interprets the program as it was recorded."""
 
-    def __init__(self, lib: Library, decoder: Decoder, max_tokens: int, n_threads: int, fused: bool = True) -> None:
-        program = decoder.record(max_tokens + 1, max_tokens)
-        nodes = Translator(program, lib.li_type_supported).nodes()
-        if fused:
-            nodes = fuse(nodes, program.result)
-            needed_rows(nodes, program.n_tokens)
+    def __init__(
+        self,
+        lib: Library,
+        decoder: Decoder,
+        max_tokens: int,
+        n_threads: int,
+        fused: bool = True,
+        paged: PagedWeights | None = None,
+    ) -> None:
+        program, nodes = record_nodes(lib, decoder, max_tokens, fused)
+        if paged:
+            nodes = paged.insert(nodes)
         encoder = Encoder(lib, program, nodes)
         instructions = encoder.instructions()
         self.max_tokens = max_tokens

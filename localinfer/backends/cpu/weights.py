@@ -15,12 +15,16 @@ from localinfer.formats.ggml_types import GGMLType
 class CpuWeight:
     """Raw blocks of one tensor; `shape` is (..., out, in). Copies nothing, except small vectors that are not F32."""
 
-    def __init__(self, name: str, raw: memoryview, kind: GGMLType, shape: tuple[int, ...]) -> None:
+    def __init__(
+        self, name: str, raw: memoryview, kind: GGMLType, shape: tuple[int, ...], rows: memoryview | None = None
+    ) -> None:
+        """rows: where single rows are looked up, if not in raw (which holds the tensor only while it is needed)."""
         self.name = name
         self.type = kind
         self.shape = shape
         self.raw = raw
         self._blocks = np.frombuffer(raw, np.uint8)
+        self._rows = self._blocks if rows is None else np.frombuffer(rows, np.uint8)
 
     def __len__(self) -> int:
         return self.shape[-1]
@@ -34,6 +38,12 @@ class CpuWeight:
         n_in, n_out = self.shape[-1], (self.shape[-2] if len(self.shape) > 1 else 1)
         address = self._blocks.ctypes.data + first_row * self.row_bytes
         return Matrix(address, int(self.type), 0, n_in, n_out if n_rows is None else n_rows, self.row_bytes)
+
+    def table(self) -> Matrix:
+        """(rows, in), to look single rows up in."""
+        matrix = self.matrix()
+        matrix.blocks = self._rows.ctypes.data
+        return matrix
 
     @cached_property
     def _decoded(self) -> np.ndarray | None:

@@ -15,6 +15,7 @@ from localinfer.formats.gguf import GGUFFile
 from localinfer.kv.spec import KVSpec
 from localinfer.models.config import ModelConfig
 from localinfer.models.decoder import Decoder
+from localinfer.planner.paging import Paging
 
 NOTICE = "numpy reference path: exact and slow (every weight is decoded at each use)"
 
@@ -24,7 +25,10 @@ class ReferenceBackend:
         memory = psutil.virtual_memory().total
         return DeviceInfo("reference", platform.processor() or platform.machine(), memory, 1, (), (NOTICE,))
 
-    def load(self, file: GGUFFile, config: ModelConfig, progress: Progress) -> ReferenceModel:
+    def load(
+        self, file: GGUFFile, config: ModelConfig, progress: Progress, paging: Paging | None = None
+    ) -> ReferenceModel:
+        """Numpy reads the mapped file: what stays in memory is up to the system."""
         weights = {n: ReferenceWeight(file.raw(i), i.type, i.shape) for n, i in file.tensors.items()}
         progress(1.0, "mapped")
         return ReferenceModel(config, weights)
@@ -37,6 +41,7 @@ class ReferenceModel:
     scratch_bytes = 0
     copied_bytes = 0
     notices = (NOTICE,)
+    paging = None
 
     def __init__(self, config: ModelConfig, weights: dict[str, ReferenceWeight]) -> None:
         self.config = config
