@@ -99,6 +99,9 @@ class Checkpoint:
         floats = [t.type for t in self.tensors.values() if isinstance(t.type, GGMLType)]
         return max(floats, key=floats.count, default=GGMLType.BF16)
 
+    def check_unchanged(self) -> None:
+        """Nothing to check: the weights were read when the model was loaded."""
+
     def close(self) -> None:
         """Nothing is held open."""
 

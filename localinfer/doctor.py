@@ -13,12 +13,14 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
-from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from localinfer import __version__, paths
 from localinfer.errors import LocalinferError
 from localinfer.units import GIB, format_bytes, format_bytes_both
+
+if TYPE_CHECKING:
+    from localinfer.store import LocalModel
 
 Level = Literal["PASS", "WARN", "FAIL"]
 LOW_DISK_BYTES = 5 * GIB
@@ -206,33 +208,21 @@ def _models() -> Iterator[Finding]:
         return
     sources = {s: sum(m.source == s for m in models) for s in dict.fromkeys(m.source for m in models)}
     listed = ", ".join(f"{n} from {s}" for s, n in sources.items())
-    speed = _read_speed(max(models, key=lambda m: m.n_bytes).path)
     text = f"{listed}; {format_bytes(sum(m.n_bytes for m in models))}"
-    yield Finding("PASS", "models", text + (f", read at {speed / 1e9:.2f} GB/s" if speed else ""), data=sources)
+    yield Finding("PASS", "models", text, data=sources)
+    yield from _disks(models)
 
 
-def _read_speed(path: Path, n_bytes: int = 256 * 2**20) -> float:
-    """Bytes a second from the disk, the page cache bypassed; 0 where that cannot be had."""
-    import mmap
-    import time
+def _disks(models: list[LocalModel]) -> Iterator[Finding]:
+    """How fast weights can be read again, from each disk that holds models: remembered for `fit`."""
+    from localinfer.storage import disk_of, measure_storage
 
-    if not hasattr(os, "O_DIRECT"):
-        return 0.0
-    try:
-        fd = os.open(path, os.O_RDONLY | os.O_DIRECT)
-    except OSError:
-        return 0.0  # a file system without direct reads
-    try:
-        buffer, done, start = mmap.mmap(-1, 2**22), 0, time.perf_counter()
-        while done < n_bytes and (n := os.preadv(fd, [buffer], done)):
-            done += n
-            if n % 4096:
-                break  # the end of the file
-        return done / (time.perf_counter() - start)
-    except OSError:
-        return 0.0
-    finally:
-        os.close(fd)
+    largest = {disk_of(m.path): m for m in sorted(models, key=lambda m: m.n_bytes) if not m.trouble}
+    for disk, model in largest.items():
+        speed = measure_storage(model.path)
+        if speed:
+            text = f"{disk} reads {speed.bytes_s / 1e9:.2f} GB/s: what models larger than memory run at"
+            yield Finding("PASS", "disk speed", text, data={"disk": disk, "bytes_s": speed.bytes_s, "when": speed.when})
 
 
 def _ledger() -> Iterator[Finding]:

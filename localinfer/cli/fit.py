@@ -16,6 +16,7 @@ from localinfer.device import THIS, machine_name, measured_speed, this_budget, u
 from localinfer.engine.backend_choice import backend_for
 from localinfer.engine.ngram_index import BYTES_PER_TOKEN
 from localinfer.engine.params import BACKENDS, DEFAULT_CTX, MAX_DRAFT, parse_draft
+from localinfer.engine.planning import paged_if_needed
 from localinfer.errors import DoesNotFit, UnsupportedModel, UsageError
 from localinfer.formats.model_file import open_model_file
 from localinfer.kv.spec import parse_kv_types
@@ -120,7 +121,8 @@ def exit_code(answer: Answer) -> int:
 
 def answer_for(args: argparse.Namespace) -> Answer:
     """Read the header, make the plan. The file is closed again before this returns."""
-    with open_model_file(_model_path(args.model)) as f:
+    path = _model_path(args.model)
+    with open_model_file(path) as f:
         model = ModelFacts.from_file(f)
         args.backend = backend_for(f, args.backend)
     budget = _budget(args)
@@ -128,6 +130,8 @@ def answer_for(args: argparse.Namespace) -> Answer:
     here = budget.name == THIS
     runtime = learned_runtime_bytes(machine_name(), budget.platform) if here else None
     plan = make_plan(model, budget, ask, runtime)
+    if here and args.memory is None:
+        plan = paged_if_needed(plan, path)
     deadline = _seconds(args.deadline)
     kv_budget = parse_bytes(args.kv_budget, "kv-budget") if args.kv_budget is not None else plan.kv_room
     outcomes = _outcomes(plan, kv_budget, deadline)

@@ -8,7 +8,7 @@ import json
 import signal
 import sys
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from localinfer.cli.main import print_error
 from localinfer.cli.options import add_engine_options, add_model, add_sampling_options, engine_options, sampling_params
@@ -18,6 +18,10 @@ from localinfer.cli.terminal_text import printable
 from localinfer.engine.events import LoadProgress, Notice, PromptProgress, TextDelta, TurnDone, TurnFailed
 from localinfer.engine.service import ChatMessage, EngineBug, EngineService, EngineStatus
 from localinfer.errors import EXIT_BUG, EXIT_INTERRUPTED, EXIT_OK, UsageError
+from localinfer.units import format_bytes
+
+if TYPE_CHECKING:
+    from localinfer.backends.base import PagingState
 
 
 def add_parser(subparsers: Any) -> None:
@@ -181,6 +185,10 @@ def summary(done: TurnDone, status: EngineStatus) -> str:
         parts.append(f"first token {s.ttft_s:.2f} s after {s.prompt_tokens - s.cached_tokens} prompt tokens")
     if s.draft.proposed:
         parts.append(f"drafting {s.draft_gain:.2f} x, {s.draft.accepted} of {s.draft.proposed} guesses right")
+    if s.paging:
+        parts.append(f"{format_bytes(s.paging.read_bytes)} paged in")
+        if s.paging.lookups:
+            parts.append(f"experts in memory {s.paging.hits / s.paging.lookups:.0%}")
     parts.append(f"context {s.context_used}/{s.context_limit}")
     return f"[{', '.join(parts)}; {s.backend}, seed {s.seed}]"
 
@@ -201,5 +209,16 @@ def as_json(done: TurnDone) -> dict[str, Any]:
         "memory": {"plan_bytes": s.memory.plan_bytes, "peak_bytes": s.memory.peak_bytes},
         "backend": s.backend,
         "seed": s.seed,
+        "paging": as_paging(s.paging),
         "context": {"used": s.context_used, "limit": s.context_limit},
     }
+
+
+def as_paging(p: PagingState | None) -> dict[str, Any] | None:
+    """What was read from storage for this answer; null where all weights are in memory."""
+    if p is None:
+        return None
+    return {
+        "read_bytes": p.read_bytes, "read_s": p.read_s, "wait_s": p.wait_s,
+        "expert_lookups": p.lookups, "expert_hits": p.hits,
+    }  # fmt: skip

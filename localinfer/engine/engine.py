@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from localinfer.backends.base import Backend, LoadedModel, Progress
+from localinfer.backends.base import Backend, LoadedModel, PagingState, Progress
 from localinfer.engine.answer_text import AnswerText, PlainSplitter, Splitter
 from localinfer.engine.backend_choice import open_backend_for
 from localinfer.engine.conversation import Conversation
@@ -24,8 +24,9 @@ from localinfer.engine.drafter import Drafter, NgramDrafter
 from localinfer.engine.events import GenerationEvent, MemoryStats, Notice, TurnDone, TurnStats
 from localinfer.engine.generate import Generation, Timing, check_prompt
 from localinfer.engine.memory import peak_bytes
+from localinfer.engine.paging_watch import PagingWatch
 from localinfer.engine.params import EngineOptions, EngineStatus, SamplingParams
-from localinfer.engine.planning import MemoryRecord, check_fits, plan_file, portable
+from localinfer.engine.planning import MemoryRecord, check_fits, lowered_plan, plan_file, portable
 from localinfer.engine.prefill import ChunkSizer
 from localinfer.errors import UnsupportedModel
 from localinfer.formats.model_file import open_model_file
@@ -34,12 +35,13 @@ from localinfer.models.config import ModelConfig
 from localinfer.models.decoder import check_tensors
 from localinfer.models.tokenizer import AnyTokenizer, open_tokenizer
 from localinfer.planner.ledger import Used
+from localinfer.units import format_bytes
 
 if TYPE_CHECKING:
     from localinfer.models.chat_template import ChatTemplate
     from localinfer.planner.plan import Plan
 
-NO_PAGING = "weights are not paged yet: the operating system decides which of them stay in memory (--weight-budget)"
+NO_PAGING = "this backend does not page weights: the system decides which of them stay in memory"
 NO_DRAFTS = "drafting is off: recurrent layers keep no past states to go back to"
 DEFAULT_CHECKPOINTS = 4  # where no plan says how many
 LOGITS_CHUNK_BYTES = 64 * 2**20  # rows of logits that are in flight at a time
@@ -65,7 +67,7 @@ def open_engine(
         backend = open_backend_for(file, options.backend, options.threads)
         stack.callback(backend.close)
         progress(0.1, "loading weights")
-        model = backend.load(file, config, lambda fraction, text: progress(0.1 + 0.8 * fraction, text))
+        model = backend.load(file, config, lambda fraction, text: progress(0.1 + 0.8 * fraction, text), plan.paging)
         stack.callback(model.close)
         progress(0.9, "reading the tokenizer")
         engine = Engine(file, config, model, backend, options, plan.ask.ctx, plan, open_tokenizer(file))
@@ -99,7 +101,8 @@ class Engine:
         self._model = model
         self.backend = backend
         self._device = backend.device_info()
-        self._sizer = ChunkSizer(self.kv_spec.chunk)
+        self._sizer = ChunkSizer(self.kv_spec.chunk, whole=model.paging is not None)
+        self._watch = PagingWatch(plan) if plan and model.paging else None
         self._memory = MemoryRecord(plan) if plan and self._device.backend == "cpu" else None
 
     @cached_property
@@ -145,7 +148,7 @@ class Engine:
         found = (
             *self.config.notices, *self.tokenizer.notices, *self.kv_spec.notices, *self._device.notices,
             *self._model.notices, *((NO_DRAFTS,) if any(layer.state_values for layer in self.config.layers) else ()),
-            *((NO_PAGING,) if self.options.weight_budget else ()),
+            *((NO_PAGING,) if self.plan and self.plan.paging and self._model.paging is None else ()),
         )  # fmt: skip
         return tuple(dict.fromkeys(found))
 
@@ -224,6 +227,9 @@ class Engine:
         timing: Timing,
         branch_at: int = 0,
     ) -> Iterator[GenerationEvent]:
+        self.file.check_unchanged()
+        yield from self._follow_limit(turn_id)
+        paged_before = self._model.paging
         generation = Generation(
             self.conversation,
             ids,
@@ -245,10 +251,30 @@ class Engine:
             used = Used(self.conversation.length, self._sizer.largest, drafts, touched)
             kv_bytes = kv.n_bytes - self.kv_spec.checkpoint_bytes  # those are a row of their own
             self._memory.write(kv_bytes, self._model.scratch_bytes, used)
-        stats = self._stats(generation)
+        paging = self._model.paging.since(paged_before) if self._model.paging and paged_before else None
+        if self._watch and paging and (text := self._watch.notice(paging)):
+            yield Notice(turn_id, text)
+        stats = self._stats(generation, paging)
         yield TurnDone(turn_id, generation.reason, answer.text, tuple(generation.tokens), stats)
 
-    def _stats(self, g: Generation) -> TurnStats:
+    def _follow_limit(self, turn_id: int) -> Iterator[Notice]:
+        """Where the system's limit was lowered below the plan, less of the weights stays in memory from now on."""
+        if self.plan is None or not hasattr(self._model, "repage"):
+            return
+        lower = lowered_plan(self.plan, self.options)
+        if lower is None or lower.paging is None:
+            return
+        self._model.repage(lower.paging, lambda fraction, text: None)
+        self.plan = lower
+        self._watch = PagingWatch(lower)
+        self._sizer = ChunkSizer(self.kv_spec.chunk, whole=True)
+        yield Notice(
+            turn_id,
+            f"the memory limit was lowered to {format_bytes(lower.budget.budget_bytes)}: "
+            f"{format_bytes(lower.paging.kept_bytes)} of the weights stay in memory, the rest is paged",
+        )
+
+    def _stats(self, g: Generation, paging: PagingState | None) -> TurnStats:
         t, n = g.timing, len(g.tokens)
         new = len(g.ids) - g.cached
         return TurnStats(
@@ -264,6 +290,7 @@ class Engine:
             seed=g.sampler.seed,
             draft=g.draft,
             memory=MemoryStats(self.plan.total if self.plan else 0, peak_bytes()),
+            paging=paging,
         )
 
     def status(self) -> EngineStatus:

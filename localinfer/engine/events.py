@@ -8,6 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
+from localinfer.backends.base import PagingState
+
 StopReason = Literal["eos", "stop", "max_tokens", "context_full", "cancelled"]
 TextKind = Literal["answer", "thinking"]
 
@@ -75,6 +77,7 @@ class TurnStats:
     seed: int = 0  # what the sampler drew with: the same seed gives the same text
     draft: DraftStats = field(default_factory=DraftStats)
     memory: MemoryStats = field(default_factory=MemoryStats)
+    paging: PagingState | None = None  # of this turn; None where all weights are in memory
 
     @property
     def draft_gain(self) -> float:

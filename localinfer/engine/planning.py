@@ -16,14 +16,18 @@ from localinfer.errors import DoesNotFit, UsageError
 from localinfer.formats.model_file import open_model_file
 from localinfer.kv.spec import parse_kv_types
 from localinfer.planner.facts import NOT_PAGED, ModelFacts
-from localinfer.planner.ladder import repairs
+from localinfer.planner.ladder import page_to_fit, repairs
 from localinfer.planner.ledger import Measured, Used, learned_runtime_bytes, record
 from localinfer.planner.plan import AUTO_CHECKPOINTS, Ask, Plan, make_plan
 from localinfer.units import format_bytes_both
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from localinfer.formats.gguf import TensorInfo
     from localinfer.formats.model_file import ModelFile
+
+PAGES = ("cpu",)  # platforms whose backend pages weights
 
 
 def context_length(file: ModelFile, options: EngineOptions) -> int:
@@ -61,7 +65,30 @@ def plan_file(file: ModelFile, options: EngineOptions) -> Plan:
         checkpoints=AUTO_CHECKPOINTS,
     )
     runtime = learned_runtime_bytes(machine_name(), budget.platform)
-    return make_plan(model, budget, ask, runtime)
+    return paged_if_needed(make_plan(model, budget, ask, runtime), file.path)
+
+
+def paged_if_needed(plan: Plan, path: Path) -> Plan:
+    """A plan for this machine that pages, where weights do not fit: with this disk's speed as its forecast."""
+    if plan.verdict == "does_not_fit" and plan.ask.weight_budget is None and plan.budget.platform in PAGES:
+        plan = page_to_fit(plan) or plan
+    if plan.paging is None or plan.budget.link_bytes_s:
+        return plan
+    from localinfer.storage import storage_speed
+
+    disk = storage_speed(path)
+    return replace(plan, budget=replace(plan.budget, link_bytes_s=disk.bytes_s)) if disk else plan
+
+
+def lowered_plan(plan: Plan, options: EngineOptions) -> Plan | None:
+    """The plan within this machine's memory as it is limited now, where that is less than the plan needs."""
+    if plan.budget.platform not in PAGES or options.force:
+        return None
+    budget = this_budget(options.backend)
+    if plan.total <= budget.budget_bytes:
+        return None
+    link = budget.link_bytes_s or plan.budget.link_bytes_s
+    return page_to_fit(replace(plan, budget=replace(budget, link_bytes_s=link)))
 
 
 def check_fits(plan: Plan) -> None:

@@ -1,4 +1,5 @@
-"""A prompt goes through the model in chunks that are short in time, so that a cancel is answered quickly.
+"""A prompt goes through the model in chunks that are short in time, so that a cancel is answered quickly. (Where
+weights are paged, in chunks that are as large as can be: each of them reads all that is not in memory.)
 
 The chunk grows while it stays under CHUNK_TARGET_S at the speed just measured. On a backend whose results do not
 depend on how many tokens go through at a time (cpu) the logits are the same for any chunk size.
@@ -23,8 +24,9 @@ CHUNK_SIZES = (16, 32, 48, 64, 96, 128, 192, 256, 384, 512)  # few sizes: a back
 class ChunkSizer:
     """How many tokens go through next. Kept with the model: the next prompt starts at the speed last seen."""
 
-    def __init__(self, limit: int) -> None:
-        self._sizes = [n for n in CHUNK_SIZES if n < limit] + [limit]
+    def __init__(self, limit: int, whole: bool = False) -> None:
+        """whole: always the largest chunk, since each one reads paged weights again."""
+        self._sizes = [limit] if whole else [n for n in CHUNK_SIZES if n < limit] + [limit]
         self._size = self._sizes[0]
         self.largest = 0  # that went through so far
 

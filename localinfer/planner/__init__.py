@@ -19,10 +19,11 @@ _HOMES = {
     "budget": ("MemoryBudget", "left_after"),
     "devices": ("DEVICES", "Device", "find_device"),
     "facts": ("ModelFacts",),
-    "plan": ("Ask", "Plan", "Row", "kv_name", "make_plan", "with_ctx", "with_kv"),
-    "ladder": ("Repair", "repairs"),
+    "plan": ("Ask", "Plan", "Row", "kv_name", "make_plan", "with_ctx", "with_kv", "with_weight_budget"),
+    "ladder": ("Repair", "page_to_fit", "repairs"),
     "speed": (
-        "Speed", "distinct_experts", "kv_read_bytes", "prefill_bound_s", "prefill_flops", "speed_of", "step_bound_s",
+        "Speed", "distinct_experts", "kv_read_bytes",
+        "paged_read_bytes", "prefill_bound_s", "prefill_flops", "speed_of", "step_bound_s",
         "weight_read_bytes",
     ),
     "scenario": ("Judgement", "Outcome", "best", "compare", "judge", "outcome", "scenario_s"),
@@ -59,7 +60,8 @@ _HOMES = {
         "weight_groups", "weights_bytes",
     ),
     "ledger": ("Entry", "Measured", "kv_bytes_used", "learned_runtime_bytes"),
-    "efficiency": ("MeasuredSpeed", "load_speed", "record_speed"),
+    "efficiency": ("MeasuredSpeed", "StorageSpeed", "load_speed", "load_storage", "record_speed", "record_storage"),
+    "paging": ("Paging", "make_paging"),
 }  # fmt: skip
 _MODULE_OF = {name: module for module, names in _HOMES.items() for name in names}
 __all__ = sorted(_MODULE_OF)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -77,6 +78,33 @@ def load_speed(machine: str, backend: str, path: Path | None = None) -> Measured
         {int(n): c for n, c in verify.items() if n.isdigit() and _positive(c)} if isinstance(verify, dict) else {},
         str(entry.get("when", "")),
     )
+
+
+@dataclass(frozen=True)
+class StorageSpeed:
+    """What a disk was measured to read."""
+
+    bytes_s: float
+    when: str  # date
+
+
+def record_storage(machine: str, disk: str, speed: StorageSpeed, path: Path | None = None) -> None:
+    """Keep a disk's speed, by its mount point. A full disk only means that it is measured again."""
+    path = path or measured_speed_file()
+    everything = _read(path)
+    disks = everything.setdefault(machine, {}).setdefault("storage", {})
+    disks[disk] = {"bytes_s": speed.bytes_s, "when": speed.when}
+    with suppress(OSError):
+        _replace(path, everything)
+
+
+def load_storage(machine: str, disk: str, path: Path | None = None) -> StorageSpeed | None:
+    """None where it was not measured."""
+    machines = _read(path or measured_speed_file()).get(machine)
+    disks = machines.get("storage") if isinstance(machines, dict) else None
+    entry = disks.get(disk) if isinstance(disks, dict) else None
+    bytes_s = _positive(entry.get("bytes_s")) if isinstance(entry, dict) else None
+    return StorageSpeed(bytes_s, str(entry.get("when", ""))) if bytes_s else None
 
 
 def _positive(value: Any) -> float | None:

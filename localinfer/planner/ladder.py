@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from localinfer.planner.plan import Plan, Verdict, kv_choices, kv_name, with_ctx, with_kv
+from localinfer.planner.plan import PAGING, Plan, Verdict, kv_choices, kv_name, with_ctx, with_kv, with_weight_budget
 from localinfer.planner.speed import step_bound_s
 from localinfer.records import dataclass, replace
 from localinfer.units import GIB, MIB, format_bytes
 
+LEAST_RESIDENT_SHARE = 0.05  # of the weights: with less in memory, paging is no way to run a model
 LEAST_CONTEXT = 512  # fewer tokens than this are no conversation
 LEAST_SYSTEM_BYTES = 8 * GIB  # what macOS keeps when its GPU limit is raised, and at least a tenth of the memory
 
@@ -106,19 +107,32 @@ def _raise_limit(plan: Plan) -> Iterator[Repair]:
 
 
 def _page_weights(plan: Plan) -> Iterator[Repair]:
-    """Keep what there is room for and read the rest again for every token, through two buffers."""
-    if plan.left >= 0 or not plan.model.tensors or not plan.model.mapped or plan.ask.weight_budget is not None:
+    """Keep what there is room for and read the rest again for every token."""
+    paged = page_to_fit(plan) if plan.left < 0 and plan.ask.weight_budget is None else None
+    if paged is None or paged.paging is None or paged.ask.weight_budget is None:
         return
-    buffers = 2 * max(info.n_bytes for info in plan.model.tensors.values())
-    keep = (plan.budget.budget_bytes - (plan.total - plan.parts["weights"]) - buffers) // MIB * MIB
-    if keep <= plan.model.tensor_bytes // 10:
-        return
-    ask = replace(plan.ask, weight_budget=keep, paging_buffer_bytes=buffers)
-    step = step_bound_s(replace(plan, ask=ask), 0)
-    forecast = f"at most {1 / step:.2g} tok/s" if step else "speed unknown until `bench` measures the disk"
-    paged = plan.model.tensor_bytes - keep
+    step = step_bound_s(paged, 0)
+    forecast = f"at most {1 / step:.2g} tok/s" if step else "speed unknown until `localinfer doctor` measures the disk"
     text = (
-        f"page weights: {format_bytes(keep)} stay in memory, {format_bytes(paged)} are read for each token, {forecast}"
+        f"page weights: {format_bytes(paged.paging.kept_bytes)} stay in memory, "
+        f"{format_bytes(paged.paging.token_bytes)} are read for each token, {forecast}"
     )
-    left = plan.budget.budget_bytes - (plan.total - plan.parts["weights"]) - buffers - keep
-    yield Repair(text, "pages", left, f"--weight-budget {keep // MIB}MiB", 1 / step if step else None)
+    option = f"--weight-budget {paged.ask.weight_budget // MIB}MiB"
+    yield Repair(text, "pages", paged.left, option, 1 / step if step else None)
+
+
+def page_to_fit(plan: Plan) -> Plan | None:
+    """The same plan with the largest weight budget that fits; None where paging does not help."""
+    if plan.unknown or not plan.model.tensors or not plan.model.mapped:
+        return None
+    beside = sum(row.n_bytes for row in plan.rows if row.part != "weights" and row.name != PAGING)
+    keep = plan.budget.budget_bytes - beside
+    for _ in range(8):  # buffers depend a little on what is streamed
+        keep = keep // MIB * MIB
+        if keep < LEAST_RESIDENT_SHARE * plan.model.tensor_bytes:
+            return None
+        paged = with_weight_budget(plan, keep)
+        if paged.left >= 0:
+            return paged if paged.paging else None
+        keep += paged.left
+    return None

@@ -10,19 +10,18 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from math import prod
 from typing import TYPE_CHECKING, Any
 
+from localinfer.formats.direct import PAGE
 from localinfer.models.decoder import Decoder
 from localinfer.planner.weights import group_of
+from localinfer.records import dataclass
 from localinfer.units import MIB
 
 if TYPE_CHECKING:
     from localinfer.formats.gguf import TensorInfo
     from localinfer.models.config import ModelConfig
 
-PAGE = 4096  # direct reads start and end on pages, so a tensor in a buffer takes up to two pages more
 LEAST_SLOTS = 4  # of each size of expert matrix: cpu_kernels/experts.h
 SLOTS_A_CHOICE = 2  # experts that are in memory at least, for each one that a token uses: these work, those load
 LOOKUP_BYTES = 8 * MIB  # of embedding rows that may lie in the page cache
@@ -31,7 +30,7 @@ _SPREAD = 0.6180339887498949  # multiples of it, modulo 1, are spread evenly how
 
 @dataclass(frozen=True)
 class Paging:
-    """What becomes of each tensor. A tied embedding may be streamed (as output) and looked up. Bytes count whole pages."""
+    """What becomes of each tensor; a tied embedding may be streamed (as output) and looked up. Bytes: whole pages."""
 
     resident: frozenset[str]
     streamed: frozenset[str]  # read again for every pass, in the order of their use
@@ -87,9 +86,7 @@ def uses_of(config: ModelConfig, tensors: Mapping[str, TensorInfo]) -> Uses:
             sets.setdefault((id(x.buffer), x.row, x.col), {})[w.name] = None
             seen[w.name] += 1
     shared = frozenset(name for name, n in seen.items() if n > 1)
-    return Uses(
-        tuple(tuple(names) for names in sets.values()), tuple(experts), frozenset(lookups), shared
-    )
+    return Uses(tuple(tuple(names) for names in sets.values()), tuple(experts), frozenset(lookups), shared)
 
 
 def _matrices(instruction: Any, experts: dict[str, None]) -> Iterator[TensorInfo]:
@@ -113,14 +110,17 @@ def make_paging(
     kept = set(tensors) - matrices - set(uses.experts) - only_looked_up
     all_experts = sum(room[name] for name in uses.experts)
     least = _least_expert_bytes(uses.experts, tensors, n_experts, n_used)
-    left = weight_budget - sum(room[n] for n in kept) - least
-    for names in _by_benefit(matrices):
-        n_bytes = sum(room[n] for n in names)
+    lookups = min(LOOKUP_BYTES, sum(room[n] for n in only_looked_up))
+    left = weight_budget - sum(room[n] for n in kept) - least - lookups
+    parts = _by_benefit(matrices)
+    for names in (*parts, *([name] for part in parts for name in part)):  # what is left takes single matrices
+        n_bytes = sum(room[n] for n in names if n not in kept)
         if n_bytes <= left:
             kept.update(names)
             left -= n_bytes
     expert_bytes = min(least + max(0, left), _slot_bytes(uses.experts, tensors, n_experts)) if uses.experts else 0
     left -= expert_bytes - least
+    left += lookups
     for name in sorted(only_looked_up):
         if room[name] <= left:
             kept.add(name)
@@ -129,7 +129,7 @@ def make_paging(
     streamed = matrices - kept
     stream_sets = [sum(room[n] for n in names if n in streamed) for names in uses.sets]
     largest = max((room[n] for n in streamed), default=0)
-    resident_bytes = sum(room[n] for n in kept) + (LOOKUP_BYTES if looked_up else 0)
+    resident_bytes = sum(room[n] for n in kept) + min(LOOKUP_BYTES, sum(room[n] for n in looked_up))
     return Paging(
         resident=frozenset(kept),
         streamed=frozenset(streamed),
@@ -200,13 +200,3 @@ def _rank(name: str) -> int:
 
 def _layer(name: str) -> int:
     return int(name.split(".")[1]) if name.startswith("blk.") else 0
-
-
-def total_room(tensors: Mapping[str, TensorInfo]) -> int:
-    """Bytes that all weights would take in whole pages."""
-    return sum(paged_bytes(info.n_bytes) for info in tensors.values())
-
-
-def matrix_values(info: TensorInfo) -> int:
-    """Values of a tensor."""
-    return prod(info.shape)

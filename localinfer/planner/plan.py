@@ -19,6 +19,7 @@ from localinfer.models.config import ModelConfig
 from localinfer.planner.budget import MemoryBudget
 from localinfer.planner.context_limit import KVGroup, group_layers, kv_bytes_at, largest_context
 from localinfer.planner.facts import ModelFacts
+from localinfer.planner.paging import Paging, make_paging
 from localinfer.planner.platforms import PlatformRules, rules_for
 from localinfer.planner.scratch import Scratch, scratch_for
 from localinfer.planner.weights import weight_groups
@@ -50,8 +51,7 @@ class Ask:
     requests: int = 1
     shared_prefix: int = 0
     snapshots_bytes: int = 0  # KV snapshots kept in memory beside the live cache
-    weight_budget: int | None = None  # weights beyond this are paged
-    paging_buffer_bytes: int = 0  # what paging needs beside weight_budget
+    weight_budget: int | None = None  # weights beyond this are paged; buffers come on top
     checkpoints: int = 0  # lengths that windowed and recurrent layers can go back to; AUTO_CHECKPOINTS: see there
 
     @property
@@ -87,6 +87,7 @@ class Plan:
     scratch: Scratch | None = None
     unknown: str = ""
     max_ctx: Mapping[str, int] = field(default_factory=dict)  # by KV types: the largest context that fits
+    paging: Paging | None = None  # what stays and what is read again; None: all weights stay
 
     @cached_property
     def parts(self) -> dict[str, int]:
@@ -124,7 +125,7 @@ class Plan:
             return "does_not_fit"
         if self.unknown:
             return "unknown"
-        if self.ask.weight_budget is not None and self.ask.weight_budget < self.model.tensor_bytes:
+        if self.paging is not None:
             return "pages"
         return "tight" if self.short_now or self.left < TIGHT_SHARE * self.budget.budget_bytes else "fits"
 
@@ -155,7 +156,7 @@ class Plan:
     @property
     def anonymous_bytes(self) -> int:
         """What the process allocates itself: all but weights that stay in mapped files."""
-        mapped = self.model.mapped and self.budget.platform != "cuda"
+        mapped = self.model.mapped and self.budget.platform != "cuda" and self.paging is None
         return self.total - (self.parts["weights"] if mapped else 0)
 
 
@@ -170,23 +171,23 @@ def make_plan(model: ModelFacts, budget: MemoryBudget, ask: Ask, runtime_bytes: 
         ask = replace(ask, checkpoints=0)
     rules = rules_for(budget.platform, model.mapped)
     runtime = _runtime_rows(model, budget, rules.runtime_bytes if runtime_bytes is None else runtime_bytes)
-    weights = _weight_rows(model, ask)
     if model.config is None:
-        return Plan(model, budget, ask, (*weights, *runtime), None, None, model.unknown)
+        return Plan(model, budget, ask, (*_weight_rows(model, None), *runtime), None, None, model.unknown)
     spec = _spec(model.config, ask, rules)
     try:
         scratch = scratch_for(model, ask.chunk, ask.threads, rules)
+        paging = paging_for(model, ask.weight_budget)
     except UnsupportedModel as error:  # a config that we read, of a decoder that we lack
-        return Plan(model, budget, ask, (*weights, *runtime), None, None, error.message)
+        return Plan(model, budget, ask, (*_weight_rows(model, None), *runtime), None, None, error.message)
+    buffer_bytes = paging.buffer_bytes if paging else 0
     fixed = (
-        *weights,
+        *_weight_rows(model, paging),
         Row("logits", "logits", (ask.draft + 1) * model.config.n_vocab * 4),
-        Row("paging_buffers", "weight paging, KV snapshots", ask.paging_buffer_bytes + ask.snapshots_bytes),
+        Row("paging_buffers", PAGING, buffer_bytes + ask.snapshots_bytes),
         *runtime,
     )
-    plan = _at_context(Plan(model, budget, ask, fixed, spec, scratch), ask)
-    room = budget.budget_bytes - sum(r.n_bytes for r in plan.rows if r.name != ATTENTION and r.part not in GROWING)
-    return replace(plan, max_ctx=_max_contexts(plan, rules, scratch, room))
+    plan = _at_context(Plan(model, budget, ask, fixed, spec, scratch, paging=paging), ask)
+    return replace(plan, max_ctx=_max_contexts(plan, rules, scratch, _room(plan)))
 
 
 def kv_choices(model: ModelFacts) -> tuple[tuple[str, str], ...]:
@@ -202,6 +203,28 @@ def with_kv(plan: Plan, k: str, v: str) -> Plan:
 def with_ctx(plan: Plan, ctx: int) -> Plan:
     """The same plan with another context."""
     return _at_context(plan, replace(plan.ask, ctx=ctx))
+
+
+def with_weight_budget(plan: Plan, n_bytes: int | None) -> Plan:
+    """The same plan with so much memory for weights."""
+    paging = paging_for(plan.model, n_bytes)
+    buffers = (paging.buffer_bytes if paging else 0) + plan.ask.snapshots_bytes
+    rows = [r for r in plan.rows if r.part != "weights" and r.name != PAGING]
+    rows += [*_weight_rows(plan.model, paging), Row("paging_buffers", PAGING, buffers)]
+    ask = replace(plan.ask, weight_budget=n_bytes)
+    paged = replace(plan, ask=ask, rows=_ordered(tuple(rows)), paging=paging)
+    if plan.scratch is None:
+        return paged
+    return replace(
+        paged,
+        max_ctx=_max_contexts(paged, rules_for(plan.budget.platform, plan.model.mapped), plan.scratch, _room(paged)),
+    )
+
+
+def _room(plan: Plan) -> int:
+    """What the budget leaves for all that grows with the context."""
+    fixed = sum(r.n_bytes for r in plan.rows if r.name != ATTENTION and r.part not in GROWING)
+    return plan.budget.budget_bytes - fixed
 
 
 def _at_context(plan: Plan, ask: Ask) -> Plan:
@@ -231,6 +254,7 @@ def _worthwhile_checkpoints(model: ModelFacts, budget: MemoryBudget, ask: Ask) -
 CHECKPOINTS = "KV checkpoints"
 BASELINE = "interpreter, libraries"
 ATTENTION = "attention scratch"
+PAGING = "weight paging, KV snapshots"
 GROWING = ("kv", "draft")  # parts that are proportional to context, but for rings
 
 
@@ -240,12 +264,23 @@ def _runtime_rows(model: ModelFacts, budget: MemoryBudget, baseline: int) -> tup
     return rows[:1] if budget.platform == "cuda" else rows
 
 
-def _weight_rows(model: ModelFacts, ask: Ask) -> tuple[Row, ...]:
-    groups = weight_groups(model.tensors)
-    rows = tuple(Row("weights", name, n) for name, n in groups.items())
-    if ask.weight_budget is None or ask.weight_budget >= model.tensor_bytes:
-        return rows
-    return (Row("weights", "resident weights", ask.weight_budget, f"of {model.tensor_bytes} bytes, the rest paged"),)
+def paging_for(model: ModelFacts, weight_budget: int | None) -> Paging | None:
+    """What stays within weight_budget bytes; None where all of the weights do."""
+    if weight_budget is None or weight_budget >= model.tensor_bytes:
+        return None
+    if model.config is None or not model.mapped:
+        return None
+    return make_paging(model.config, model.tensors, weight_budget, model.n_experts, model.n_experts_used)
+
+
+def _weight_rows(model: ModelFacts, paging: Paging | None) -> tuple[Row, ...]:
+    if paging is None:
+        return tuple(Row("weights", name, n) for name, n in weight_groups(model.tensors).items())
+    rows = (
+        Row("weights", "resident weights", paging.resident_bytes, f"of {model.tensor_bytes} bytes"),
+        Row("weights", "resident experts", paging.expert_bytes, f"of {paging.all_expert_bytes} bytes"),
+    )
+    return tuple(row for row in rows if row.n_bytes)
 
 
 def _scratch_rows(model: ModelFacts, ask: Ask, scratch: Scratch, rules: PlatformRules) -> tuple[Row, ...]:
@@ -314,4 +349,5 @@ __all__ = [
     "make_plan",
     "with_ctx",
     "with_kv",
+    "with_weight_budget",
 ]

@@ -85,6 +85,6 @@ def prefill_chunks(prompt: int, chunk: int) -> int:
     return -(-prompt // chunk)
 
 
-def paged_tok_s(resident_bytes: float, paged_bytes: float, bandwidth: float, link: float) -> float:
-    """Tokens/s when of the bytes a token reads a part is resident and a part comes over a slower link."""
-    return 1 / (resident_bytes / bandwidth + paged_bytes / link)
+def paged_tok_s(read_bytes: float, stored_bytes: float, bandwidth: float, link: float) -> float:
+    """Tokens/s when a token reads read_bytes from memory, and meanwhile stored_bytes come over a slower link."""
+    return 1 / max(read_bytes / bandwidth, stored_bytes / link)

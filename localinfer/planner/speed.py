@@ -12,6 +12,7 @@ from localinfer.planner.facts import ModelFacts
 from localinfer.planner.plan import Plan
 from localinfer.planner.roofline import attention_pairs, paged_tok_s, prefill_chunks, window_pairs
 from localinfer.records import dataclass
+from localinfer.units import format_bytes
 
 
 @dataclass(frozen=True)
@@ -67,26 +68,33 @@ def prefill_bound_s(plan: Plan, n_tokens: int, history: int = 0) -> float | None
     budget = plan.budget
     if plan.model.config is None or not budget.flops or not budget.bandwidth_bytes_s:
         return None
-    reads = prefill_chunks(n_tokens, plan.ask.chunk) * plan.model.touched.read_bytes
-    return max(prefill_flops(plan.model, n_tokens, history) / budget.flops, reads / budget.bandwidth_bytes_s)
+    chunks = prefill_chunks(n_tokens, plan.ask.chunk)
+    reads = chunks * plan.model.touched.read_bytes
+    stored = chunks * plan.paging.chunk_bytes / budget.link_bytes_s if plan.paging and budget.link_bytes_s else 0.0
+    return max(prefill_flops(plan.model, n_tokens, history) / budget.flops, reads / budget.bandwidth_bytes_s, stored)
 
 
 def step_bound_s(plan: Plan, kv_bytes: int, batch: int = 1) -> float | None:
     """Seconds of a decode step that reads `kv_bytes` of KV for `batch` sequences. None without a bandwidth."""
     budget = plan.budget
-    if not budget.bandwidth_bytes_s:
-        return None
     weights = weight_read_bytes(plan.model, batch)
-    paged = _paged_share(plan) * weights
-    if paged and not budget.link_bytes_s:
+    if plan.paging is None:
+        return (weights + kv_bytes) / budget.bandwidth_bytes_s if budget.bandwidth_bytes_s else None
+    if not budget.link_bytes_s:
         return None
-    return 1 / paged_tok_s(weights - paged + kv_bytes, paged, budget.bandwidth_bytes_s, budget.link_bytes_s or 1.0)
+    stored = paged_read_bytes(plan, batch)
+    return 1 / paged_tok_s(weights + kv_bytes, stored, budget.bandwidth_bytes_s or float("inf"), budget.link_bytes_s)
 
 
-def _paged_share(plan: Plan) -> float:
-    """Share of the weights that does not stay in memory."""
-    kept = plan.ask.weight_budget
-    return 0.0 if kept is None else max(0.0, 1 - kept / plan.model.tensor_bytes)
+def paged_read_bytes(plan: Plan, batch: int = 1) -> int:
+    """Bytes that a step of `batch` sequences reads from storage."""
+    if plan.paging is None:
+        return 0
+    routed = plan.paging.token_bytes - plan.paging.streamed_bytes
+    model = plan.model
+    if batch > 1 and routed and model.n_experts_used:
+        routed = int(routed * distinct_experts(model.n_experts, model.n_experts_used, batch) / model.n_experts_used)
+    return plan.paging.streamed_bytes + routed
 
 
 def speed_of(plan: Plan, measured: MeasuredSpeed | None = None) -> Speed:
@@ -104,10 +112,11 @@ def speed_of(plan: Plan, measured: MeasuredSpeed | None = None) -> Speed:
 
 
 def _expected(plan: Plan, bound: float | None, measured: MeasuredSpeed | None) -> tuple[float | None, str]:
+    if plan.paging is not None:
+        return _expected_paged(plan, bound)
     source = f"bandwidth {plan.budget.bandwidth_bytes_s / 1e9:.6g} GB/s" if plan.budget.bandwidth_bytes_s else ""
     if bound is None:
-        missing = "the speed of the disk or link" if source else "this device's memory bandwidth"
-        return None, f"no bound: {missing} is not known; `localinfer bench` measures it"
+        return None, "no bound: this device's memory bandwidth is not known; `localinfer bench` measures it"
     share = measured.share_for(plan.model.quant.split("_")[0]) if measured else None
     share = (measured.share_for(_weight_type(plan)) if measured else None) or share
     if share is None:
@@ -115,6 +124,20 @@ def _expected(plan: Plan, bound: float | None, measured: MeasuredSpeed | None) -
     part, weight_type = share
     when = f" on {measured.when}" if measured and measured.when else ""
     return bound * part, f"{part:.0%} of {source}, as bench measured with {weight_type} weights{when}"
+
+
+PAGED_SHARE = 0.85  # of the bound that decoding from storage reaches: reads and computing overlap, not perfectly
+
+
+def _expected_paged(plan: Plan, bound: float | None) -> tuple[float | None, str]:
+    """Storage decides: "pages: 10.4 GB per token over 5.1 GB/s, at most 0.49 tok/s"."""
+    stored = format_bytes(paged_read_bytes(plan))
+    if bound is None or not plan.budget.link_bytes_s:
+        return None, f"pages: {stored} per token; the speed of the disk is not known, `localinfer doctor` measures it"
+    text = f"pages: {stored} per token over {plan.budget.link_bytes_s / 1e9:.2g} GB/s, at most {bound:.2g} tok/s"
+    if plan.paging and plan.paging.cached:
+        text += " if experts are chosen evenly; favourites make it faster"
+    return bound * PAGED_SHARE, text
 
 
 def _weight_type(plan: Plan) -> str:

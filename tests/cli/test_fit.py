@@ -189,7 +189,7 @@ def test_scenario(fit):
 def test_paged_weights(fit):
     code, answer, _ = fit("qwen3-8b-q4_k", "--memory", "4GiB", "--weight-budget", "2GiB")
     assert code == 0 and answer["verdict"] == "pages"
-    assert answer["bytes"]["weights"] == 2 * GIB
+    assert 2 * GIB - 32 * MIB < answer["bytes"]["weights"] <= 2 * GIB  # less than a matrix is left
 
 
 def test_devices_are_listed(capsys):

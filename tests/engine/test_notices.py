@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 import localinfer
 from localinfer.engine.engine import NO_DRAFTS, NO_PAGING
 
 TINY = Path(__file__).parents[1] / "golden" / "tiny"
 
 
-def test_a_weight_budget_is_said_to_be_a_plan_only() -> None:
-    with localinfer.load(TINY / "llama.gguf", ctx=64, weight_budget=10**9) as engine:
-        assert NO_PAGING in engine.notices
-    with localinfer.load(TINY / "llama.gguf", ctx=64) as engine:
+@pytest.mark.parametrize(("backend", "said"), [("cpu", False), ("reference", True)])
+def test_a_backend_that_does_not_page_says_so(backend: str, said: bool) -> None:
+    with localinfer.load(TINY / "llama.gguf", ctx=64, weight_budget=100_000, backend=backend) as engine:
+        assert (NO_PAGING in engine.notices) is said
+        assert (engine.status().plan.paging is not None) and engine.plan.verdict == "pages"
+    with localinfer.load(TINY / "llama.gguf", ctx=64, weight_budget=10**9, backend=backend) as engine:
         assert NO_PAGING not in engine.notices
 
 

@@ -90,6 +90,7 @@ class FakeModel:
     call_s: float = 0.0  # and a forward pass beside it
     scratch_bytes: int = 0
     copied_bytes: int = 0
+    paging: None = None
     notices: tuple[str, ...] = ()
     calls: list[tuple[int, int]] = field(default_factory=list)  # (T, rows) of every forward
 
@@ -155,7 +156,9 @@ def engine(rule: Callable[[list[int]], np.ndarray], options: EngineOptions | Non
     """An Engine over a FakeModel; `engine._model` is it."""
     options = options or EngineOptions(ctx=256)
     cfg = config()
-    file: Any = SimpleNamespace(path=Path("paper.gguf"), metadata={}, tensors={}, close=lambda: None)
+    file: Any = SimpleNamespace(
+        path=Path("paper.gguf"), metadata={}, tensors={}, close=lambda: None, check_unchanged=lambda: None
+    )
     tokenizer: Any = ByteTokenizer()
     n_ctx = options.ctx or 256
     return Engine(file, cfg, FakeModel(rule, cfg, **model), FakeBackend(), options, n_ctx, None, tokenizer)  # type: ignore[arg-type]

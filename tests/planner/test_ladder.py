@@ -92,8 +92,7 @@ def test_paging_forecasts_its_speed(sparse_models):
     plan = make_plan(facts, find_device("rtx-4090").budget(), Ask(ctx=4096))
     page = next(r for r in repairs(plan) if r.verdict == "pages")
     keep = int(page.option.removeprefix("--weight-budget ").removesuffix("MiB")) * MIB
-    buffers = 2 * max(i.n_bytes for i in facts.tensors.values())
-    again = make_plan(facts, plan.budget, replace(plan.ask, weight_budget=keep, paging_buffer_bytes=buffers))
-    assert again.verdict == "pages" and again.left == page.left
-    paged = (1 - keep / facts.tensor_bytes) * facts.touched.read_bytes
-    assert page.tok_s_bound == pytest.approx(32e9 / paged, rel=0.1)
+    again = make_plan(facts, plan.budget, replace(plan.ask, weight_budget=keep))
+    assert again.verdict == "pages" and again.left == page.left >= 0
+    embedding = facts.tensors["token_embd.weight"].n_bytes
+    assert page.tok_s_bound == pytest.approx(32e9 / (facts.tensor_bytes - embedding - keep), rel=0.03)

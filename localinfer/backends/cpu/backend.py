@@ -75,17 +75,10 @@ class CpuBackend:
         memory = psutil.virtual_memory().total
         return DeviceInfo("cpu", cpu_name(), memory, self.threads, features, v_beside_k=True)
 
-    def load(
-        self, file: GGUFFile, config: ModelConfig, progress: Progress, paging: Paging | None = None
-    ) -> CpuModel:
-        weights = {name: CpuWeight(name, file.raw(info), info.type, info.shape) for name, info in file.tensors.items()}
-        if paging is None:
-            model = CpuModel(self, config, weights)
-            progress(1.0, "mapped")
-            return model
-        _, nodes = record_nodes(self.lib, Decoder(config, weights), 1)
-        paged = PagedWeights(self.lib, file, paging, streamed_sets(nodes, paging.streamed), progress)
-        return CpuModel(self, config, paged.weights, paged)
+    def load(self, file: GGUFFile, config: ModelConfig, progress: Progress, paging: Paging | None = None) -> CpuModel:
+        model = CpuModel(self, file, config, progress, paging)
+        progress(1.0, "mapped")
+        return model
 
     def close(self) -> None:
         pool, self.pool = self.pool, None
@@ -96,26 +89,38 @@ class CpuBackend:
 
 
 class CpuModel:
-    """A model in the mapped file. Tapes are made when a cache with a new chunk size first runs."""
+    """A model in the mapped file, or paged from it. Tapes are made when a cache with a new chunk size first runs."""
 
     notices: tuple[str, ...] = ()
 
     def __init__(
-        self,
-        backend: CpuBackend,
-        config: ModelConfig,
-        weights: dict[str, CpuWeight],
-        paged: PagedWeights | None = None,
+        self, backend: CpuBackend, file: GGUFFile, config: ModelConfig, progress: Progress, paging: Paging | None
     ) -> None:
         self.config = config
-        self._paged = paged
         self._backend = backend
-        self._weights = weights
-        self.decoder = Decoder(config, weights)
+        self._file = file
         self._tapes: OrderedDict[int, Tape] = OrderedDict()
         self._attention_scratch: mmap.mmap | None = None
         self._scratch_address = 0
+        self._place(progress, paging)
+
+    def _place(self, progress: Progress, paging: Paging | None) -> None:
+        tensors = self._file.tensors.items()
+        weights = {name: CpuWeight(name, self._file.raw(info), info.type, info.shape) for name, info in tensors}
+        self._paged: PagedWeights | None = None
+        if paging is not None:
+            _, nodes = record_nodes(self._backend.lib, Decoder(self.config, weights), 1)
+            sets = streamed_sets(nodes, paging.streamed)
+            self._paged = PagedWeights(self._backend.lib, self._file, paging, sets, progress)
+            weights = self._paged.weights
+        self._weights = weights
+        self.decoder = Decoder(self.config, weights)
         self._probe()
+
+    def repage(self, paging: Paging, progress: Progress) -> None:
+        """Keep other weights in memory from now on; caches stay as they are."""
+        self.close()
+        self._place(progress, paging)
 
     def _probe(self) -> None:
         """Record the smallest tape: a missing tensor, a wrong shape or an unknown type shows now, not in a chat."""
@@ -175,9 +180,7 @@ class CpuModel:
         if chunk not in self._tapes:
             while len(self._tapes) >= MAX_TAPES:
                 self._tapes.popitem(last=False)[1].close()
-            self._tapes[chunk] = Tape(
-                self._backend.lib, self.decoder, chunk, self._backend.threads, paged=self._paged
-            )
+            self._tapes[chunk] = Tape(self._backend.lib, self.decoder, chunk, self._backend.threads, paged=self._paged)
         self._tapes.move_to_end(chunk)
         return self._tapes[chunk]
 

@@ -223,7 +223,8 @@ class PagedWeights:
                 "load the model again; if that fails, download it again",
             )
         return BackendError(
-            f"{path.name}: tensor {name} cannot be read: {os.strerror(status)}", "is the disk all right, and still there?"
+            f"{path.name}: tensor {name} cannot be read: {os.strerror(status)}",
+            "is the disk still there?",
         )
 
     def close(self) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from localinfer.backends.cpu import structs
 from localinfer.errors import BackendError
-from localinfer.planner.paging import PAGE
+from localinfer.formats.direct import PAGE, open_direct
 
 HUGE_PAGE = 2 * 2**20
 READ_BYTES = 4 * 2**20
@@ -28,7 +28,9 @@ class Room:
         try:
             self._memory = mmap.mmap(-1, n_bytes + HUGE_PAGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         except (OSError, ValueError) as error:
-            raise BackendError(f"no memory for {n_bytes} bytes of weights: {error}", "a smaller --weight-budget") from None
+            raise BackendError(
+                f"no memory for {n_bytes} bytes of weights: {error}", "a smaller --weight-budget"
+            ) from None
         start = ctypes.addressof(ctypes.c_char.from_buffer(self._memory))
         skip = -start % HUGE_PAGE
         if hasattr(mmap, "MADV_HUGEPAGE"):
@@ -59,9 +61,7 @@ class Files:
     def extent(self, part: int, offset: int, n_bytes: int) -> structs.Extent:
         """Whole pages that hold n_bytes from `offset` on."""
         first, end = offset // PAGE * PAGE, -(-(offset + n_bytes) // PAGE) * PAGE
-        return structs.Extent(
-            self._fds[part], not self._direct[part], first, end - first, offset + n_bytes - first
-        )
+        return structs.Extent(self._fds[part], not self._direct[part], first, end - first, offset + n_bytes - first)
 
     def fd(self, part: int) -> int:
         return self._fds[part]
@@ -73,41 +73,3 @@ class Files:
     def close(self) -> None:
         while self._fds:
             os.close(self._fds.pop())
-
-
-def open_direct(path: Path) -> tuple[int, bool]:
-    """(file descriptor, whether reads go past the page cache). OSError."""
-    flags = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0)
-    if hasattr(os, "O_DIRECT"):
-        try:
-            fd = os.open(path, flags | os.O_DIRECT)
-        except OSError:  # a file system without them
-            pass
-        else:
-            if _reads(fd):
-                return fd, True
-            os.close(fd)
-    fd = os.open(path, flags)
-    return fd, _uncached_mac(fd)
-
-
-def _reads(fd: int) -> bool:
-    """Some file systems refuse direct reads only when they are made."""
-    try:
-        with mmap.mmap(-1, PAGE) as page:
-            return os.preadv(fd, [page], 0) > 0
-    except OSError:
-        return False
-
-
-def _uncached_mac(fd: int) -> bool:
-    """macOS: F_NOCACHE turns the cache off for a descriptor."""
-    import fcntl
-
-    if not hasattr(fcntl, "F_NOCACHE"):
-        return False
-    try:
-        fcntl.fcntl(fd, fcntl.F_NOCACHE, 1)
-    except OSError:
-        return False
-    return True

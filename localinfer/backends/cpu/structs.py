@@ -1,4 +1,4 @@
-"""The structs of cpu_kernels/localinfer_kernels.h, linear.h, attention.h, pager.h and experts.h, field by field for ctypes."""
+"""The structs of cpu_kernels/localinfer_kernels.h and the headers it includes, field by field for ctypes."""
 
 from __future__ import annotations
 

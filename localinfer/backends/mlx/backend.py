@@ -25,6 +25,7 @@ from localinfer.formats.gguf import GGUFFile
 from localinfer.kv.spec import KVSpec
 from localinfer.models.config import ModelConfig
 from localinfer.models.decoder import Decoder
+from localinfer.planner.paging import Paging
 
 CPU_NOTICES = (
     "mlx-cpu is a slow path for checking; --backend cpu is the fast one here",
@@ -44,7 +45,7 @@ class MLXBackend:
         notices = CPU_NOTICES if self._launcher is None else ()
         return DeviceInfo("mlx", d.name, d.memory_bytes, 1, d.features, notices)
 
-    def load(self, file: GGUFFile, config: ModelConfig, progress: Progress) -> MLXModel:
+    def load(self, file: GGUFFile, config: ModelConfig, progress: Progress, paging: Paging | None = None) -> MLXModel:
         if self._launcher is None:
             weights = {n: MLXWeight(file.raw(i), i.type, i.shape) for n, i in file.tensors.items()}
             progress(1.0, "mapped")
@@ -65,6 +66,7 @@ def _launcher(device: MLXDevice) -> Launcher | None:
 
 
 class MLXModel:
+    paging = None
     scratch_bytes = 0  # MLX allocates per operation and keeps a bounded cache (device.CACHE_BYTES)
 
     def __init__(self, config: ModelConfig, ops: MLXOps, loaded: Loaded) -> None:

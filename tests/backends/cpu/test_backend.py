@@ -14,12 +14,14 @@ from localinfer.backends.cpu import trace
 from localinfer.backends.cpu.backend import CpuBackend, open_cpu
 from localinfer.backends.cpu.kv import CpuKV
 from localinfer.backends.cpu.structs import OP_NAMES
+from localinfer.backends.cpu.tape import Tape
 from localinfer.backends.cpu.weights import CpuWeight
 from localinfer.errors import BackendError, FormatError, UnsupportedModel, UsageError
 from localinfer.formats.ggml_types import GGMLType
 from localinfer.formats.gguf import GGUFFile
 from localinfer.kv.spec import KVSpec
 from localinfer.models.config import AttentionConfig, LayerConfig, ModelConfig
+from localinfer.models.decoder import Decoder
 from tests.backends.cpu.conftest import GOLDEN, tokens
 
 
@@ -86,7 +88,7 @@ def altered(name: str, make) -> dict[str, CpuWeight]:
 
 def load(backend: CpuBackend, weights: dict[str, CpuWeight]) -> None:
     with GGUFFile.open(GOLDEN / "llama.gguf") as file:
-        module.CpuModel(backend, ModelConfig.from_gguf(file), weights)
+        Tape(backend.lib, Decoder(ModelConfig.from_gguf(file), weights), 1, 1).close()
 
 
 def cut(w: CpuWeight) -> CpuWeight:
