@@ -103,7 +103,9 @@ def load_storage(machine: str, disk: str, path: Path | None = None) -> StorageSp
     machines = _read(path or measured_speed_file()).get(machine)
     disks = machines.get("storage") if isinstance(machines, dict) else None
     entry = disks.get(disk) if isinstance(disks, dict) else None
-    bytes_s = _positive(entry.get("bytes_s")) if isinstance(entry, dict) else None
+    if not isinstance(entry, dict):
+        return None
+    bytes_s = _positive(entry.get("bytes_s"))
     return StorageSpeed(bytes_s, str(entry.get("when", ""))) if bytes_s else None
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 
@@ -72,13 +72,14 @@ class PagedWeights:
             return
         room, at = self._new_room(total), 0
         for run in runs:
-            self._read(run, room, at, lambda done, before=at: progress((before + done) / total, "reading weights"))
+            self._read(run, room, at)
+            progress((at + run.n_bytes) / total, "reading weights")
             for info in run.infos:
                 start = at + info.offset - run.first
                 self._add(info, room.view[start : start + info.n_bytes])
             at += run.n_bytes
 
-    def _read(self, run: _Run, room: Room, at: int, progress: Callable[[int], None]) -> None:
+    def _read(self, run: _Run, room: Room, at: int) -> None:
         last = max(run.infos, key=lambda info: info.offset + info.n_bytes)
         for done in range(0, run.n_bytes, READ_BYTES):
             first = run.first + done
@@ -88,7 +89,6 @@ class PagedWeights:
             status = self._lib.li_storage_read(ctypes.byref(extent), room.address + at + done, ctypes.byref(ns))
             if status:
                 raise self._read_error(last.name, status)
-            progress(done)
 
     def _place_streamed(self, sets: Sequence[Sequence[str]]) -> None:
         """Each streamed tensor's place in the ring, and the file extents that the thread reads into it."""
@@ -131,13 +131,9 @@ class PagedWeights:
         matrices = (structs.ExpertMatrix * (3 * len(layers)))()
         for i, prefix in enumerate(layers):
             for m, part in enumerate(("gate", "up", "down")):
-                info = self._file.tensors.get(f"{prefix}.ffn_{part}_exps.weight")
-                if info is not None:
-                    n_bytes = expert_matrix_bytes(info, n_experts)
-                    matrices[3 * i + m] = structs.ExpertMatrix(
-                        self._files.fd(info.part), self._files.drops(info.part), info.offset, n_bytes,
-                        kinds[paged_bytes(n_bytes)], 0,
-                    )  # fmt: skip
+                name = f"{prefix}.ffn_{part}_exps.weight"
+                if name in self._plan.cached:
+                    matrices[3 * i + m] = self._expert_matrix(self._file.tensors[name], n_experts, kinds)
             self._moe_layers[f"{prefix}.ffn_up_exps.weight"] = i
         self._layers = layers
         self._experts = self._lib.li_experts_create(
@@ -145,6 +141,11 @@ class PagedWeights:
         )
         if not self._experts:
             raise BackendError("no memory for the thread that loads experts")
+
+    def _expert_matrix(self, info: TensorInfo, n_experts: int, kinds: dict[int, int]) -> structs.ExpertMatrix:
+        n_bytes = expert_matrix_bytes(info, n_experts)
+        fd, drops = self._files.fd(info.part), self._files.drops(info.part)
+        return structs.ExpertMatrix(fd, drops, info.offset, n_bytes, kinds[paged_bytes(n_bytes)], 0)
 
     # -- running --
 
