@@ -3,6 +3,7 @@
     LocalinferError(message, hint)   never raised itself
     |- UsageError          exit 2    bad flag, setting or path
     |- DoesNotFit          exit 3    carries the plan and the next rung to try
+    |  `- TooSlow          exit 3    it would run, slower than was asked for
     |- FormatError         exit 4    not a sound GGUF: file, field, offset
     |- UnsupportedModel    exit 5    sound, but an architecture, type or tokenizer that we lack
     `- BackendError        exit 6    device missing, kernel failed, engine process gone, memory gone
@@ -49,6 +50,10 @@ class DoesNotFit(LocalinferError):
 
     def __reduce__(self):
         return type(self), (self.message, self.hint, self.plan)
+
+
+class TooSlow(DoesNotFit):
+    """It would run, by reading weights again for every token, but slower than was asked for; `plan` says how slow."""
 
 
 class FormatError(LocalinferError):

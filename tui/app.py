@@ -19,9 +19,10 @@ from localinfer import paths
 from localinfer.errors import UsageError
 from localinfer.history_store import HistoryStore
 from localinfer.settings import Settings, load_settings, save_setting
-from localinfer.tui.bridge import EngineBridge, EngineOptions, ModelFailed, SamplingParams, Service
+from localinfer.tui.bridge import SLOW_TOK_S, EngineBridge, EngineOptions, ModelFailed, SamplingParams, Service
 from localinfer.tui.commands import COMMANDS
 from localinfer.tui.screens.chat import ChatScreen
+from localinfer.tui.screens.confirm import ConfirmScreen
 from localinfer.tui.session import ChatSession, model_name
 from localinfer.tui.themes import DARK, LIGHT
 
@@ -53,6 +54,8 @@ class LocalinferApp(App[int]):
         self.bridge = EngineBridge(service, self.chat)
         self.engine_alive = False
         self._opening: asyncio.Task[bool] | None = None
+        self._opens = self.options
+        self._slow_path = ""  # of a model that the user wants, slow as it is
         self.register_theme(DARK)
         self.register_theme(LIGHT)
         self.theme = self.settings.theme if self.settings.theme in self.available_themes else DARK.name
@@ -74,13 +77,14 @@ class LocalinferApp(App[int]):
     def open_model(self, path: str, options: EngineOptions) -> None:
         """Load a model; what is open is closed first. The chat screen hears how it goes."""
         self.model_path, self.options = path, options
+        self._opens = options if path == self._slow_path else replace(options, least_tok_s=SLOW_TOK_S)
         self.session.model = model_name(path)
         if self._opening is not None:
             self._opening.cancel()
         self._opening = asyncio.create_task(self._open())
 
     async def _open(self) -> bool:
-        self.engine_alive = await self.bridge.open(self.model_path, self.options)
+        self.engine_alive = await self.bridge.open(self.model_path, self._opens)
         return self.engine_alive
 
     async def ensure_model(self) -> bool:
@@ -110,6 +114,13 @@ class LocalinferApp(App[int]):
 
     def model_failed(self, event: ModelFailed) -> None:
         self.engine_alive = False
+        if event.too_slow:
+            self.push_screen(ConfirmScreen(f"{event.message}.\nStart it all the same?"), self._start_slow)
+
+    def _start_slow(self, wanted: bool | None) -> None:
+        if wanted:
+            self._slow_path = self.model_path
+            self.open_model(self.model_path, self.options)
 
     def show_plan(self, path: str) -> None:
         """The plan screen on a model; leaving it with options loads the model with them."""

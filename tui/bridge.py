@@ -25,13 +25,28 @@ from localinfer.engine.events import (
     TurnFailed,
     TurnStats,
 )
-from localinfer.engine.params import EngineOptions, EngineStatus, SamplingParams
-from localinfer.errors import LocalinferError
+from localinfer.engine.params import SLOW_TOK_S, EngineOptions, EngineStatus, SamplingParams
+from localinfer.errors import LocalinferError, TooSlow
 
 __all__ = [
-    "EngineBridge", "EngineOptions", "EngineStatus", "ModelFailed", "ModelLoading", "ModelOpened", "Prompt",
-    "SamplingParams", "Service", "TextDelta", "TurnDone", "TurnEnded", "TurnFailed", "TurnNotice", "TurnReading",
-    "TurnStats", "TurnText",
+    "SLOW_TOK_S",
+    "EngineBridge",
+    "EngineOptions",
+    "EngineStatus",
+    "ModelFailed",
+    "ModelLoading",
+    "ModelOpened",
+    "Prompt",
+    "SamplingParams",
+    "Service",
+    "TextDelta",
+    "TurnDone",
+    "TurnEnded",
+    "TurnFailed",
+    "TurnNotice",
+    "TurnReading",
+    "TurnStats",
+    "TurnText",
 ]  # fmt: skip
 
 FRAME_S = 1 / 30
@@ -71,12 +86,13 @@ class ModelOpened(Message):
 
 @dataclass
 class ModelFailed(Message):
-    """`plan` is the planner's, where the model did not fit."""
+    """`plan` is the planner's, where the model did not fit. `too_slow`: it would run, if the user wants it."""
 
     path: str
     message: str
     hint: str
     plan: Any = None
+    too_slow: bool = False
 
 
 @dataclass
@@ -128,7 +144,9 @@ class EngineBridge:
         try:
             status = await self.service.open(path, options, self._loading)
         except LocalinferError as error:
-            self._post(ModelFailed(path, error.message, error.hint, getattr(error, "plan", None)))
+            self._post(
+                ModelFailed(path, error.message, error.hint, getattr(error, "plan", None), isinstance(error, TooSlow))
+            )
             return False
         except Exception as error:  # a bug in the engine must not take the conversation with it
             text = str(error).strip().splitlines() or [type(error).__name__]

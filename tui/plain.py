@@ -7,9 +7,10 @@ import os
 import signal
 import sys
 from contextlib import suppress
+from dataclasses import replace
 
-from localinfer.errors import EXIT_INTERRUPTED, LocalinferError
-from localinfer.tui.bridge import EngineOptions, Service, TextDelta, TurnDone, TurnFailed
+from localinfer.errors import EXIT_INTERRUPTED, LocalinferError, TooSlow
+from localinfer.tui.bridge import SLOW_TOK_S, EngineOptions, Service, TextDelta, TurnDone, TurnFailed
 from localinfer.tui.markdown.rows import visible
 from localinfer.tui.session import ChatSession, model_name
 
@@ -18,9 +19,10 @@ async def plain_chat(service: Service, path: str, options: EngineOptions, sessio
     """Until the end of input. Raises the error tree when the model won't load, KeyboardInterrupt at the prompt."""
     session.model = model_name(path)
     print(f"loading {session.model} ...", flush=True)
-    await service.open(path, options)
-    print("An empty line or the end of input leaves; Ctrl+C stops an answer.", flush=True)
     lines = _Lines(sys.stdin.fileno())
+    if not await _open(service, path, options, lines):
+        return 0
+    print("An empty line or the end of input leaves; Ctrl+C stops an answer.", flush=True)
     try:
         while text := (await lines.next()).strip():
             session.say(text)
@@ -29,6 +31,18 @@ async def plain_chat(service: Service, path: str, options: EngineOptions, sessio
         session.close()
         await service.close()
     return 0
+
+
+async def _open(service: Service, path: str, options: EngineOptions, lines: _Lines) -> bool:
+    """Whether the model is open: one that would be very slow is only loaded when the user wants it."""
+    try:
+        await service.open(path, replace(options, least_tok_s=SLOW_TOK_S))
+    except TooSlow as error:
+        print(f"{error.message}. Start it all the same? (y/n)", flush=True)
+        if (await lines.next()).strip().lower() not in ("y", "yes"):
+            return False
+        await service.open(path, options)
+    return True
 
 
 class _Lines:

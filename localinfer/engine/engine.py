@@ -26,7 +26,15 @@ from localinfer.engine.generate import Generation, Timing, check_prompt
 from localinfer.engine.memory import peak_bytes
 from localinfer.engine.paging_watch import PagingWatch
 from localinfer.engine.params import EngineOptions, EngineStatus, SamplingParams
-from localinfer.engine.planning import MemoryRecord, check_fits, lowered_plan, plan_file, portable
+from localinfer.engine.planning import (
+    MemoryRecord,
+    check_fits,
+    check_speed,
+    lowered_plan,
+    paging_line,
+    plan_file,
+    portable,
+)
 from localinfer.engine.prefill import ChunkSizer
 from localinfer.errors import UnsupportedModel
 from localinfer.formats.model_file import open_model_file
@@ -64,6 +72,7 @@ def open_engine(
             check_tensors(config, file.tensors)
         if not options.force:
             check_fits(plan)
+            check_speed(plan, options.least_tok_s)
         backend = open_backend_for(file, options.backend, options.threads)
         stack.callback(backend.close)
         progress(0.1, "loading weights")
@@ -148,9 +157,14 @@ class Engine:
         found = (
             *self.config.notices, *self.tokenizer.notices, *self.kv_spec.notices, *self._device.notices,
             *self._model.notices, *((NO_DRAFTS,) if any(layer.state_values for layer in self.config.layers) else ()),
-            *((NO_PAGING,) if self.plan and self.plan.paging and self._model.paging is None else ()),
+            *self._paging_notices(),
         )  # fmt: skip
         return tuple(dict.fromkeys(found))
+
+    def _paging_notices(self) -> tuple[str, ...]:
+        if self.plan is None or self.plan.paging is None:
+            return ()
+        return (NO_PAGING if self._model.paging is None else paging_line(self.plan),)
 
     def logits(self, ids: Sequence[int], rows: int | None = None, chunk: int | None = None) -> np.ndarray:
         """float32 (rows, V) logits of the last rows (None: of all), from an empty cache.

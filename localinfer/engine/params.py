@@ -13,6 +13,7 @@ from localinfer.records import dataclass, field
 BACKENDS = ("auto", "cpu", "mlx", "reference")
 MAX_DRAFT = 15  # draft tokens a round: with the sampled one 16 rows, up to which a backend's rows are bit-identical
 DEFAULT_CTX = 4096  # tokens, where the model was trained on as many
+SLOW_TOK_S = 1.0  # below this many tokens a second a chat asks before it starts a model
 DEFAULT_CHUNK = 512  # most tokens that go through the model at a time
 
 
@@ -80,6 +81,7 @@ class EngineOptions:
     chunk: int = DEFAULT_CHUNK
     weight_budget: int | None = None  # bytes of weights to keep in memory; None: all of them
     template: str = ""  # name of a chat format for a model that brings none: chatml, llama3, ...
+    least_tok_s: float = 0.0  # refuse (TooSlow) what pages and cannot decode as fast; 0: whatever the speed
     force: bool = False  # load although the plan says that it does not fit
 
     def __post_init__(self) -> None:

@@ -12,13 +12,14 @@ from localinfer.device import machine_name, process_memory, this_budget, usable_
 from localinfer.engine.backend_choice import backend_for
 from localinfer.engine.ngram_index import BYTES_PER_TOKEN
 from localinfer.engine.params import DEFAULT_CTX, MAX_DRAFT, EngineOptions
-from localinfer.errors import DoesNotFit, UsageError
+from localinfer.errors import DoesNotFit, TooSlow, UsageError
 from localinfer.formats.model_file import open_model_file
 from localinfer.kv.spec import parse_kv_types
 from localinfer.planner.facts import NOT_PAGED, ModelFacts
 from localinfer.planner.ladder import page_to_fit, repairs
 from localinfer.planner.ledger import Measured, Used, learned_runtime_bytes, record
 from localinfer.planner.plan import AUTO_CHECKPOINTS, Ask, Plan, make_plan
+from localinfer.planner.speed import speed_of, step_bound_s
 from localinfer.units import format_bytes_both
 
 if TYPE_CHECKING:
@@ -89,6 +90,18 @@ def lowered_plan(plan: Plan, options: EngineOptions) -> Plan | None:
         return None
     link = budget.link_bytes_s or plan.budget.link_bytes_s
     return page_to_fit(replace(plan, budget=replace(budget, link_bytes_s=link)))
+
+
+def check_speed(plan: Plan, least_tok_s: float) -> None:
+    """TooSlow where paging cannot reach so many tokens a second."""
+    step = step_bound_s(plan, 0) if plan.paging else None
+    if step and 1 / step < least_tok_s:
+        raise TooSlow(paging_line(plan), "a smaller model or quantization is faster", portable(plan))
+
+
+def paging_line(plan: Plan) -> str:
+    """ "pages: 10.4 GB per token over 5.1 GB/s, at most 0.49 tok/s"."""
+    return speed_of(plan).basis
 
 
 def check_fits(plan: Plan) -> None:

@@ -6,7 +6,8 @@ import time
 
 from textual import events
 
-from localinfer.errors import DoesNotFit
+from localinfer.errors import DoesNotFit, TooSlow
+from localinfer.tui.screens.confirm import ConfirmScreen
 from localinfer.tui.widgets.message_view import MessageView
 from tests.fakes.scripted_service import KILLED, Answer, ScriptedService, long_markdown
 from tests.tui.conftest import ask, shown, until
@@ -95,6 +96,19 @@ async def test_a_model_that_does_not_fit_says_so(make_app):
         assert "--ctx 4096 would do" in shown(app)
         await ask(pilot, "hello?")
         assert [m.text for m in app.session.conversation.path()] == ["hello?"]
+
+
+async def test_a_model_that_would_be_very_slow_is_started_when_the_user_wants_it(make_app):
+    service = ScriptedService(open_error=TooSlow("pages: 10 GiB per token over 5.1 GB/s, at most 0.48 tok/s"))
+    app = make_app(service=service)
+    async with app.run_test() as pilot:
+        await until(lambda: isinstance(app.screen, ConfirmScreen))
+        assert "at most 0.48 tok/s" in app.screen.question
+        assert service.opened[0][1].least_tok_s == 1.0
+        service.open_error = None
+        await pilot.press("y")
+        await until(lambda: app.chat.status_bar.line.state == "ready")
+        assert [options.least_tok_s for _, options in service.opened] == [1.0, 0.0]
 
 
 async def test_a_message_sent_while_the_model_loads_waits_for_it(make_app):

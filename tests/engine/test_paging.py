@@ -1,0 +1,167 @@
+"""Paging as a chat sees it: forecast, faults, limits that change. With LOCALINFER_CGROUP_TESTS=1 and root also models
+that are larger than their memory limit, in a control group of their own (minutes, and 4 GB of disk)."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+import localinfer
+from benchmarks.make_large_model import DENSE, MOE, Shape, write_model
+from benchmarks.paging_in_cgroup import Limited, forecast, run_limited, unavailable, warm
+from localinfer.backends.base import PagingState
+from localinfer.engine import planning
+from localinfer.engine.events import Notice, TextDelta, TurnDone, TurnFailed
+from localinfer.engine.paging_watch import PagingWatch
+from localinfer.engine.params import EngineOptions, SamplingParams
+from localinfer.engine.prefill import ChunkSizer
+from localinfer.engine.service import EngineService
+from localinfer.errors import TooSlow
+
+TINY = Path(__file__).parents[1] / "golden" / "tiny"
+SMALL = Shape(n_embd=64, n_ff=256, n_heads=2, n_kv_heads=1, d_head=32)
+GREEDY = SamplingParams(temperature=0, max_tokens=24, ignore_eos=True)
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Path:
+    path = tmp_path / "small.gguf"
+    write_model(path, SMALL, 4_000_000, vocabulary=512)
+    return path
+
+
+def text_of(path: Path, **options) -> tuple[str, TurnDone]:
+    with localinfer.load(path, ctx=256, **options) as engine:
+        events = list(engine.generate(list(range(3, 40)), GREEDY))
+    return "".join(e.text for e in events if isinstance(e, TextDelta)), events[-1]
+
+
+def test_the_same_text_and_what_it_read(small: Path) -> None:
+    plain, done = text_of(small)
+    paged, done_paged = text_of(small, weight_budget=1_000_000)
+    assert paged == plain != "" and done_paged.tokens == done.tokens
+    assert done.stats.paging is None and done_paged.stats.paging.read_bytes > 24 * 1_000_000
+
+
+def test_prompts_go_through_in_whole_chunks() -> None:
+    sizer = ChunkSizer(512, whole=True)
+    sizer.measured(512, 5.0)
+    assert sizer.next(2000) == 512 and ChunkSizer(512).next(2000) == 16
+
+
+def test_a_slow_forecast_is_refused_where_somebody_can_be_asked(small: Path, monkeypatch) -> None:
+    monkeypatch.setattr("localinfer.storage.storage_speed", lambda path: SimpleNamespace(bytes_s=1e6, when=""))
+    options = {"ctx": 256, "weight_budget": 1_000_000}
+    with pytest.raises(TooSlow, match=r"pages: .* per token over 0\.001 GB/s, at most 0\.\d+ tok/s"):
+        localinfer.load(small, **options, least_tok_s=1.0)
+    with localinfer.load(small, **options) as engine:
+        assert any("at most 0." in notice for notice in engine.notices)
+    with localinfer.load(small, ctx=256, least_tok_s=1.0) as engine:  # not paged: nobody is asked
+        assert engine.plan.paging is None
+
+
+def test_what_does_not_fit_here_is_paged(small: Path, monkeypatch) -> None:
+    with localinfer.load(small, ctx=256) as engine:
+        budget, plan = engine.plan.budget, engine.plan
+    less = plan.total - 2 * 2**20
+    limited = replace(budget, memory_bytes=less, usable_bytes=less, reserve_bytes=0)
+    monkeypatch.setattr(planning, "this_budget", lambda backend="auto": limited)
+    with localinfer.load(small, ctx=256) as engine:
+        assert engine.plan.verdict == "pages" and engine.plan.total <= less
+
+
+def test_a_limit_that_is_lowered_while_running(small: Path, monkeypatch) -> None:
+    ids = list(range(3, 40))
+    with localinfer.load(small, ctx=256) as engine:
+        expected = next(e for e in engine.generate(ids, GREEDY) if isinstance(e, TurnDone)).tokens
+        less = engine.plan.total - 2 * 2**20
+        limited = replace(engine.plan.budget, memory_bytes=less, usable_bytes=less, reserve_bytes=0)
+        monkeypatch.setattr(planning, "this_budget", lambda backend="auto": limited)
+        events = list(engine.generate(ids, GREEDY))
+        assert any("memory limit was lowered" in e.text for e in events if isinstance(e, Notice))
+        assert events[-1].tokens == expected and events[-1].stats.paging.read_bytes > 0
+        assert not [e for e in engine.generate(ids, GREEDY) if isinstance(e, Notice) and "lowered" in e.text]
+
+
+def test_a_disk_slower_than_forecast_is_said_once() -> None:
+    watch = PagingWatch(SimpleNamespace(budget=SimpleNamespace(link_bytes_s=2e9)))  # type: ignore[arg-type]
+    assert watch.notice(PagingState(read_bytes=2 * 10**9, read_s=1.0)) == ""
+    assert "0.5 GB/s instead of 2" in watch.notice(PagingState(read_bytes=10**9, read_s=2.0))
+    assert watch.notice(PagingState(read_bytes=10**9, read_s=2.0)) == ""
+    assert "0.1 GB/s" in watch.notice(PagingState(read_bytes=10**9, read_s=10.0))
+    assert watch.notice(PagingState(read_bytes=10**6, read_s=0.1)) == ""
+
+
+async def test_a_file_cut_while_mapped_ends_the_child_not_the_chat(tmp_path: Path) -> None:
+    path = tmp_path / "model.gguf"
+    write_model(path, SMALL, 4_000_000, vocabulary=512)
+    whole = path.read_bytes()
+    service = EngineService()
+    try:
+        await service.open(path, EngineOptions(ctx=4096, backend="cpu"))
+        endless = SamplingParams(temperature=0, max_tokens=4000, ignore_eos=True, draft="off")
+        events = []
+        async for event in service.chat("w1 w2 w3", endless):
+            events.append(event)
+            if sum(isinstance(e, TextDelta) for e in events) == 1:
+                os.truncate(path, 4096)
+        assert isinstance(events[-1], TurnFailed) and "SIGBUS" in events[-1].message
+        assert "changed, cut or removed" in events[-1].hint
+        path.write_bytes(whole)
+        await service.open(path, EngineOptions(ctx=256, backend="cpu"))  # the chat goes on with a new child
+        again = [e async for e in service.chat("w1 w2 w3", GREEDY)]
+        assert isinstance(again[-1], TurnDone)
+    finally:
+        await service.close()
+
+
+def test_a_file_that_changed_between_turns_is_an_error_not_a_crash(tmp_path: Path) -> None:
+    path = Path(shutil.copy(TINY / "llama.gguf", tmp_path))
+    with localinfer.load(path, ctx=64) as engine:
+        os.truncate(path, path.stat().st_size - 4096)
+        with pytest.raises(localinfer.errors.BackendError, match="was cut while in use"):
+            list(engine.generate([1, 2, 3], GREEDY))
+
+
+# -- larger than memory, in earnest --
+
+OPTIONS = ["--ctx", "1024", "--temp", "0", "--seed", "1", "--draft", "off"]
+CGROUP = os.environ.get("LOCALINFER_CGROUP_TESTS", "") not in ("", "0")
+in_cgroup = pytest.mark.skipif(
+    not CGROUP or bool(unavailable()), reason=unavailable() or "on request: LOCALINFER_CGROUP_TESTS=1"
+)
+
+
+def paged_and_plain(path: Path, shape: Shape, gigabytes: float, limit: int, n: int) -> tuple[float, Limited, Limited]:
+    """Forecast in tok/s, a paged run and a plainly mapped one of the same text under the same limit."""
+    write_model(path, shape, int(gigabytes * 1e9))
+    warm(path)
+    plan = forecast(path, limit, 1024)
+    assert plan["verdict"] == "pages"
+    paged = run_limited(path, limit, [*OPTIONS, "-n", str(n)], timeout_s=600)
+    plain = run_limited(path, limit, [*OPTIONS, "-n", "8", "--weight-budget", "1TB", "--force"], timeout_s=600)
+    for run in (paged, plain):
+        assert run.code == 0 and run.killed == 0, run.notes
+    assert paged.peak_bytes <= paged.answer["memory"]["plan_bytes"] <= limit
+    assert paged.answer["tokens"][:8] == plain.answer["tokens"]
+    return plan["speed"]["decode_tok_s_bound"], paged, plain
+
+
+@in_cgroup
+def test_a_dense_model_under_a_third_of_its_size(tmp_path: Path) -> None:
+    bound, paged, plain = paged_and_plain(tmp_path / "dense.gguf", DENSE, 1.5, 500 * 10**6, 24)
+    assert paged.answer["decode_tok_s"] >= 0.7 * bound
+    assert paged.answer["decode_tok_s"] >= 1.5 * plain.answer["decode_tok_s"]
+
+
+@in_cgroup
+def test_experts_under_a_third_of_their_size(tmp_path: Path) -> None:
+    bound, paged, plain = paged_and_plain(tmp_path / "moe.gguf", MOE, 2.0, 700 * 10**6, 64)
+    paging = paged.answer["paging"]
+    assert paging["expert_hits"] > 0.5 * paging["expert_lookups"]
+    assert paged.answer["decode_tok_s"] >= max(0.7 * bound, 2 * plain.answer["decode_tok_s"])
