@@ -15,6 +15,7 @@ from contextlib import ExitStack, contextmanager
 from itertools import repeat
 from math import prod
 from mmap import mmap
+from operator import length_hint
 from pathlib import Path
 from typing import NoReturn
 
@@ -83,18 +84,23 @@ class Header:
 
 def read_header(data: mmap, path: str, part: int = 0) -> Header:
     """Parse and check everything before the weights. FormatError names file, field and offset."""
+    not_a_gguf_unless(data, path)
+    return HeaderReader(data, path, len(data)).read(part)
+
+
+def not_a_gguf_unless(data: mmap | bytes, path: str) -> None:
+    """FormatError that says what the file is instead, where it is no GGUF."""
     if data[:4] != MAGIC:
         raise not_a_gguf(path, data[:512])
-    return _HeaderReader(data, path).read(part)
 
 
-class _HeaderReader:
-    """A position in the header and the fields that are read there."""
+class HeaderReader:
+    """A position in the header and the fields that are read there. `size` is the length of the whole file."""
 
-    def __init__(self, data: mmap, path: str) -> None:
+    def __init__(self, data: mmap | bytes, path: str, size: int) -> None:
         self.data = data
         self.path = path
-        self.size = len(data)
+        self.size = size
         self.pos = 4
         self.strings_left = MAX_STRINGS
 
@@ -284,21 +290,26 @@ class _HeaderReader:
         if count * 8 > self.size - self.pos:
             self.fail(f"{field} at offset {self.pos}: {count} strings, but the file ends at {self.size}", _INCOMPLETE)
         self.strings_left -= count
-        pos = self.pos
+        start = pos = self.pos
+        left = repeat(None, count)
         with _words(self.data) as words:
             try:
-                for _ in repeat(None, count):
+                for _ in left:
                     pos += words[pos & 7][pos >> 3] + 8
             except (IndexError, OverflowError):  # the next length lies beyond the end
-                pos += 8
+                self.strings_end_beyond(start, pos, count - 1 - length_hint(left), count, field)
         self.skip(pos - self.pos, field)
+
+    def strings_end_beyond(self, start: int, pos: int, seen: int, count: int, field: str) -> None:
+        """Of `count` strings that begin at `start`, `seen` end at `pos`, and the next length is beyond the end."""
+        self.skip(pos + 8 - start, field)
 
     def fail(self, message: str, hint: str = "") -> NoReturn:
         raise FormatError(f"{self.path}: {message}", hint)
 
 
 @contextmanager
-def _words(data: mmap) -> Iterator[list[memoryview]]:
+def _words(data: mmap | bytes) -> Iterator[list[memoryview]]:
     """The header as uint64 from each of the first eight offsets: the one at `pos` is words[pos & 7][pos >> 3].
 
     Twice as quick as a call of struct.unpack_from, and no copy.

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import re
 import shutil
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -47,7 +48,11 @@ class RemoteModel:
     repo: str
     quant: str
     files: tuple[str, ...]
-    n_bytes: int
+    sizes: tuple[int, ...]
+
+    @property
+    def n_bytes(self) -> int:
+        return sum(self.sizes)
 
     @property
     def reference(self) -> str:
@@ -78,7 +83,8 @@ def group_files(repo: str, sizes: dict[str, int]) -> list[RemoteModel]:
         if path.suffix == ".gguf" and not path.name.startswith("mmproj") and ".." not in path.parts:
             groups.setdefault(SHARD.sub("", str(path.with_suffix(""))), []).append(name)
     found = [
-        RemoteModel(repo, quant_of(base), tuple(files), sum(sizes[f] for f in files)) for base, files in groups.items()
+        RemoteModel(repo, quant_of(base), tuple(files), tuple(sizes[f] for f in files))
+        for base, files in groups.items()
     ]
     return sorted(found, key=lambda m: (m.n_bytes, m.files))
 
@@ -103,10 +109,19 @@ def choose(models: list[RemoteModel], reference: Reference) -> RemoteModel:
     if len(fitting) == 1:
         return fitting[0]
     offered = fitting or models
-    choices = ", ".join(f"hf:{m.repo}/{m.files[0]}" if fitting else m.reference for m in offered)
+    choices = ", ".join(f"{ref} ({format_bytes(m.n_bytes)})" for ref, m in unique_references(offered).items())
     wanted = reference.file or reference.quant
     asked = f"{wanted}: {len(fitting) or 'no'} such" if wanted else f"{len(models)} different"
-    raise UsageError(f"{reference.repo}: {asked} GGUF models in this repository", f"one of {choices}")
+    raise UsageError(
+        f"{reference.repo}: {asked} GGUF models in this repository",
+        f"one of {choices}; which of them fit: localinfer fit hf:{reference.repo}",
+    )
+
+
+def unique_references(models: list[RemoteModel]) -> dict[str, RemoteModel]:
+    """What to type for each: by quantization, or by file where several files have the same."""
+    times = Counter(m.quant for m in models)
+    return {m.reference if times[m.quant] == 1 else f"hf:{m.repo}/{m.files[0]}": m for m in models}
 
 
 def download(model: RemoteModel, progress: Progress = lambda done, total: None) -> Path:
@@ -190,11 +205,17 @@ class _Bar:
     set_postfix_str = set_description_str = set_description
 
 
+def is_transport_error(error: Exception) -> bool:
+    """Of the system or of the HTTP library, and not a mistake of ours."""
+    return isinstance(error, OSError) or type(error).__module__.partition(".")[0] in _HTTP_LIBRARIES
+
+
 @contextmanager
 def hub_errors(repo: str) -> Iterator[None]:
     """The hub's many exceptions as one line each that says what to do."""
-    from huggingface_hub import errors
+    from huggingface_hub import errors, logging
 
+    logging.set_verbosity_error()  # retries need no line each; what fails in the end is said below
     try:
         yield
     except errors.GatedRepoError:
@@ -216,7 +237,7 @@ def hub_errors(repo: str) -> Iterator[None]:
         }
         raise UsageError(f"{repo}: the hub answered {status}", hint.get(status, "try again later")) from None
     except Exception as error:
-        if not isinstance(error, OSError) and type(error).__module__.partition(".")[0] not in _HTTP_LIBRARIES:
+        if not is_transport_error(error):
             raise
         reason = str(error).strip()[:200] or type(error).__name__
         raise UsageError(f"{repo}: download failed: {reason}", "pull again to go on") from None

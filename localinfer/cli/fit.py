@@ -9,16 +9,15 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 
+from localinfer.cli.open_anywhere import open_anywhere
 from localinfer.device import THIS, machine_name, measured_speed, this_budget, usable_cores
 from localinfer.engine.backend_choice import backend_for
 from localinfer.engine.ngram_index import BYTES_PER_TOKEN
 from localinfer.engine.params import BACKENDS, DEFAULT_CTX, MAX_DRAFT, parse_draft
 from localinfer.engine.planning import paged_if_needed
 from localinfer.errors import DoesNotFit, UnsupportedModel, UsageError
-from localinfer.formats.model_file import open_model_file
 from localinfer.kv.spec import parse_kv_types
 from localinfer.planner.budget import MemoryBudget
 from localinfer.planner.devices import DEVICES, find_device
@@ -33,6 +32,7 @@ from localinfer.records import dataclass, replace
 from localinfer.units import parse_bytes, parse_tokens
 
 if TYPE_CHECKING:
+    from localinfer.formats.model_file import ModelFile
     from localinfer.planner.scenario import Outcome
 
 HELP = "will a model fit, what binds, what to change, how fast at best"
@@ -99,6 +99,11 @@ def run(args: argparse.Namespace) -> int:
         return _list_devices(args.json)
     if not args.model:
         raise UsageError("fit: expected a MODEL", "for example: localinfer fit model.gguf --ctx 32k")
+    if args.model.startswith("hf:"):
+        from localinfer.cli.fit_remote import compare
+
+        if (code := compare(args)) is not None:
+            return code
     answer = answer_for(args)
     if args.json:
         print(json.dumps(_as_json(answer, args.layers), indent=1))
@@ -121,32 +126,27 @@ def exit_code(answer: Answer) -> int:
 
 def answer_for(args: argparse.Namespace) -> Answer:
     """Read the header, make the plan. The file is closed again before this returns."""
-    path = _model_path(args.model)
-    with open_model_file(path) as f:
-        model = ModelFacts.from_file(f)
-        args.backend = backend_for(f, args.backend)
+    with open_anywhere(args.model) as f:
+        return answer_of(args, f)
+
+
+def answer_of(args: argparse.Namespace, f: ModelFile) -> Answer:
+    """The answer for a model file that is open."""
+    model = ModelFacts.from_file(f)
+    args.backend = backend_for(f, args.backend)
     budget = _budget(args)
     ask = _ask(args, model)
     here = budget.name == THIS
     runtime = learned_runtime_bytes(machine_name(), budget.platform) if here else None
     plan = make_plan(model, budget, ask, runtime)
     if here and args.memory is None:
-        plan = paged_if_needed(plan, path)
+        plan = paged_if_needed(plan, f.path)
     deadline = _seconds(args.deadline)
     kv_budget = parse_bytes(args.kv_budget, "kv-budget") if args.kv_budget is not None else plan.kv_room
     outcomes = _outcomes(plan, kv_budget, deadline)
     measured = measured_speed(budget.platform) if here else None
     speed, drafting = speed_of(plan, measured), draft_forecast(plan, measured)
     return Answer(plan, speed, drafting, repairs(plan), plan_notes(plan), outcomes, kv_budget, deadline)
-
-
-def _model_path(text: str) -> Path:
-    path = Path(text).expanduser()
-    if path.exists():
-        return path
-    from localinfer.cli.resolve import resolve  # names and downloads: more to import than a header takes to read
-
-    return resolve(text)
 
 
 def _budget(args: argparse.Namespace) -> MemoryBudget:

@@ -9,12 +9,11 @@ from array import array
 from math import isfinite
 from typing import TYPE_CHECKING, Any
 
+from localinfer.cli.open_anywhere import open_anywhere
 from localinfer.cli.options import add_model
-from localinfer.cli.resolve import resolve
 from localinfer.errors import UsageError
 from localinfer.formats.checkpoint import Checkpoint
 from localinfer.formats.gguf import MetadataValue
-from localinfer.formats.model_file import open_model_file
 
 if TYPE_CHECKING:
     from localinfer.formats.model_file import ModelFile
@@ -33,7 +32,7 @@ def add_parser(subparsers: Any) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print the report; 0. Raises the error tree."""
-    with open_model_file(resolve(args.model)) as file:
+    with open_anywhere(args.model) as file:
         if args.key is not None:
             _print_value(file, args.key, args.json)
         elif args.json:

@@ -73,7 +73,7 @@ def paged_if_needed(plan: Plan, path: Path) -> Plan:
     """A plan for this machine that pages, where weights do not fit: with this disk's speed as its forecast."""
     if plan.verdict == "does_not_fit" and plan.ask.weight_budget is None and plan.budget.platform in PAGES:
         plan = page_to_fit(plan) or plan
-    if plan.paging is None or plan.budget.link_bytes_s:
+    if plan.paging is None or plan.budget.link_bytes_s or not path.exists():  # a model on the hub is on no disk yet
         return plan
     from localinfer.storage import storage_speed
 

@@ -76,13 +76,17 @@ def test_choosing():
 def test_what_is_not_there_lists_what_is_ready_to_paste(text):
     with pytest.raises(UsageError) as caught:
         chosen(text)
-    assert caught.value.hint == "one of hf:a/b:Q4_K_M, hf:a/b:Q8_0, hf:a/b:F16"
+    assert caught.value.hint == (
+        "one of hf:a/b:Q4_K_M (40 B), hf:a/b:Q8_0 (80 B), hf:a/b:F16 (160 B); which of them fit: localinfer fit hf:a/b"
+    )
 
 
 def test_two_models_of_one_quantization_are_told_apart_by_file():
     with pytest.raises(UsageError) as caught:
         chosen("hf:a/b:Q8_0", {"one-Q8_0.gguf": 1, "two-Q8_0.gguf": 2})
-    assert caught.value.hint == "one of hf:a/b/one-Q8_0.gguf, hf:a/b/two-Q8_0.gguf"
+    assert caught.value.hint == (
+        "one of hf:a/b/one-Q8_0.gguf (1 B), hf:a/b/two-Q8_0.gguf (2 B); which of them fit: localinfer fit hf:a/b"
+    )
 
 
 def test_a_repository_without_gguf():

@@ -1,0 +1,28 @@
+"""MODEL, opened for its header: a file or folder here, or on the hub, where only the header is fetched."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from localinfer.formats.model_file import open_model_file
+
+if TYPE_CHECKING:
+    from localinfer.formats.model_file import ModelFile
+
+
+def open_anywhere(text: str) -> AbstractContextManager[ModelFile]:
+    """Use it in a `with` statement. Raises the error tree."""
+    if text.startswith("hf:"):
+        from localinfer.hub import choose, list_models, parse_reference
+        from localinfer.remote import open_remote
+
+        reference = parse_reference(text)
+        return open_remote(choose(list_models(reference.repo), reference))
+    path = Path(text).expanduser()
+    if path.exists():
+        return open_model_file(path)
+    from localinfer.cli.resolve import resolve  # names: more to import than a header takes to read
+
+    return open_model_file(resolve(text))
