@@ -92,6 +92,12 @@ class GGUFFile:
             with suppress(OSError), open(self.paths[info.part], "rb") as f:
                 os.posix_fadvise(f.fileno(), start, info.offset + info.n_bytes - start, os.POSIX_FADV_DONTNEED)
 
+    def will_need(self, info: TensorInfo) -> None:
+        """This tensor will be read soon: the system may begin."""
+        if self._maps and hasattr(mmap, "MADV_WILLNEED"):
+            start = info.offset // mmap.PAGESIZE * mmap.PAGESIZE
+            self._maps[info.part].madvise(mmap.MADV_WILLNEED, start, info.offset + info.n_bytes - start)
+
     def expect_single_rows(self, info: TensorInfo) -> None:
         """Rows of this tensor will be read here and there: the system should read nothing around them."""
         if self._maps and hasattr(mmap, "MADV_RANDOM"):

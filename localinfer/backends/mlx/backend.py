@@ -12,16 +12,17 @@ from typing import Any
 import mlx.core as mx
 import numpy as np
 
-from localinfer.backends.base import DeviceInfo, Progress
+from localinfer.backends.base import DeviceInfo, PagingState, Progress
 from localinfer.backends.mlx.device import MLXDevice, find_device, set_limits
 from localinfer.backends.mlx.gpu_ops import GpuOps
 from localinfer.backends.mlx.kv import MLXKV
 from localinfer.backends.mlx.launch import CudaLauncher, Launcher, MetalLauncher
 from localinfer.backends.mlx.load import Loaded, load_blocks
 from localinfer.backends.mlx.ops import MLXOps
+from localinfer.backends.mlx.paging import PagedDecoded, PagedGpuOps, PagedMLXOps, Windows
 from localinfer.backends.mlx.weights import MLXWeight
 from localinfer.errors import BackendError
-from localinfer.formats.gguf import GGUFFile
+from localinfer.formats.gguf import GGUFFile, TensorInfo
 from localinfer.kv.spec import KVSpec
 from localinfer.models.config import ModelConfig
 from localinfer.models.decoder import Decoder
@@ -46,17 +47,27 @@ class MLXBackend:
         return DeviceInfo("mlx", d.name, d.memory_bytes, 1, d.features, notices)
 
     def load(self, file: GGUFFile, config: ModelConfig, progress: Progress, paging: Paging | None = None) -> MLXModel:
+        windows = Windows(file, paging) if paging else None
         if self._launcher is None:
-            weights = {n: MLXWeight(file.raw(i), i.type, i.shape) for n, i in file.tensors.items()}
+            weights = {name: _decoded(file, info, windows) for name, info in file.tensors.items()}
             progress(1.0, "mapped")
-            return MLXModel(config, MLXOps(), Loaded(weights, 0, 0, CPU_NOTICES))
+            ops = PagedMLXOps(windows) if windows else MLXOps()
+            return MLXModel(config, ops, Loaded(weights, 0, 0, CPU_NOTICES), windows)
         with device_errors("loading the weights"):
-            loaded = load_blocks(file, self.device, progress)
+            loaded = load_blocks(file, self.device, progress, windows)
         set_limits(self.device, loaded.adopted_bytes)
-        return MLXModel(config, GpuOps(self._launcher, self.device.half), loaded)
+        half = self.device.half
+        gpu = PagedGpuOps(windows, self._launcher, half) if windows else GpuOps(self._launcher, half)
+        return MLXModel(config, gpu, loaded, windows)
 
     def close(self) -> None:
         mx.clear_cache()
+
+
+def _decoded(file: GGUFFile, info: TensorInfo, windows: Windows | None) -> MLXWeight:
+    raw = file.raw(info)
+    paged = windows is not None and windows.streams(info)
+    return PagedDecoded(raw, info, windows) if windows and paged else MLXWeight(raw, info.type, info.shape)
 
 
 def _launcher(device: MLXDevice) -> Launcher | None:
@@ -66,11 +77,11 @@ def _launcher(device: MLXDevice) -> Launcher | None:
 
 
 class MLXModel:
-    paging = None
     scratch_bytes = 0  # MLX allocates per operation and keeps a bounded cache (device.CACHE_BYTES)
 
-    def __init__(self, config: ModelConfig, ops: MLXOps, loaded: Loaded) -> None:
+    def __init__(self, config: ModelConfig, ops: MLXOps, loaded: Loaded, windows: Windows | None = None) -> None:
         self.config = config
+        self._windows = windows
         self.notices = loaded.notices
         self.adopted_bytes = loaded.adopted_bytes
         self._loaded: Loaded | None = loaded
@@ -81,6 +92,10 @@ class MLXModel:
     def copied_bytes(self) -> int:
         """Weights copied or decoded beside the mapped file."""
         return self._loaded.copied_now if self._loaded else 0
+
+    @property
+    def paging(self) -> PagingState | None:
+        return self._windows.state() if self._windows else None
 
     def new_kv(self, spec: KVSpec) -> MLXKV:
         return MLXKV(spec, self._ops.encode_kv)
@@ -100,6 +115,8 @@ class MLXModel:
         """Weights are let go once nothing on the device reads them, and with them the pages of the file."""
         mx.synchronize()
         self._decoder = self._loaded = None
+        if self._windows:
+            self._windows.release()
         mx.clear_cache()
 
 

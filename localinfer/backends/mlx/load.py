@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
+from functools import partial
 from math import prod
 from mmap import mmap
 from typing import Any
@@ -14,6 +15,7 @@ from localinfer.backends.base import Progress
 from localinfer.backends.mlx.adopt import adopt
 from localinfer.backends.mlx.device import MLXDevice
 from localinfer.backends.mlx.kernels import BLOCKS, has_kernel
+from localinfer.backends.mlx.paging import PagedBlocks, Windows
 from localinfer.backends.mlx.weights import BlockWeight, DenseWeight, MLXWeight
 from localinfer.formats.gguf import GGUFFile, TensorInfo
 from localinfer.units import GIB, format_bytes
@@ -40,14 +42,18 @@ class Loaded:
         )
 
 
-def load_blocks(file: GGUFFile, device: MLXDevice, progress: Progress) -> Loaded:
-    """Every tensor once; touched in batches, so that no single command buffer has to map the whole file."""
+def load_blocks(file: GGUFFile, device: MLXDevice, progress: Progress, windows: Windows | None = None) -> Loaded:
+    """Every tensor once; touched in batches, so that no single command buffer has to map the whole file. Those that
+    `windows` streams are left where they are until their layer runs."""
     weights: dict[str, Any] = {}
     adopted = copied = done = 0
     reasons: Counter[str] = Counter()
     batch: list[mx.array] = []
     batch_bytes = 0
     for name, info in file.tensors.items():
+        if windows and windows.streams(info) and _as_blocks(info):
+            weights[name] = PagedBlocks(file.raw(info), info, windows, partial(_window, file, info))
+            continue
         weight, window, copy, reason = _load(file, info, device)
         weights[name] = weight
         adopted, copied, done = adopted + window, copied + copy, done + info.n_bytes
@@ -62,6 +68,17 @@ def load_blocks(file: GGUFFile, device: MLXDevice, progress: Progress) -> Loaded
         progress(done / max(1, file.tensor_bytes), "loading weights")
     _touch(batch)
     return Loaded(weights, adopted, copied, tuple(_notices(reasons, device)))
+
+
+def _as_blocks(info: TensorInfo) -> bool:
+    """Do kernels multiply from its blocks?"""
+    return len(info.shape) > 1 and info.n_bytes >= SMALLEST_BYTES and has_kernel(info.type, info.shape[-1])
+
+
+def _window(file: GGUFFile, info: TensorInfo) -> mx.array:
+    raw = file.raw(info)
+    assert isinstance(raw.obj, mmap)  # raw() is a slice of the file's map
+    return adopt(raw.obj, info.offset, info.n_bytes, BLOCKS[info.type].alignment).words
 
 
 def _load(file: GGUFFile, info: TensorInfo, device: MLXDevice) -> tuple[Any, int, int, str]:
