@@ -59,7 +59,9 @@ class Entry:
     ctx: int
     kv_types: str
     used: Used
-    predicted: Mapping[str, int]  # the plan's parts, `total`, `anonymous` (all but weights), `baseline`, `unused`
+    # Of the plan: its parts, `total` (without what a GPU library keeps of freed buffers, which is not in its peak),
+    # `anonymous` (all but weights), `baseline`, `unused`.
+    predicted: Mapping[str, int]
     measured: Measured
 
     @property
@@ -100,7 +102,7 @@ def record(plan: Plan, measured: Measured, machine: str, when: str, used: Used, 
         used=used,
         predicted={
             **plan.parts,
-            "total": plan.total,
+            "total": plan.total - plan.cache_bytes,
             "anonymous": plan.anonymous_bytes,
             "baseline": plan.baseline_bytes,
             "unused": unused_bytes(plan, used),

@@ -20,7 +20,7 @@ from localinfer.planner.budget import MemoryBudget
 from localinfer.planner.context_limit import KVGroup, group_layers, kv_bytes_at, largest_context
 from localinfer.planner.facts import ModelFacts
 from localinfer.planner.paging import Paging, make_paging
-from localinfer.planner.platforms import PlatformRules, rules_for
+from localinfer.planner.platforms import DECODE_TILES, PlatformRules, rules_for
 from localinfer.planner.scratch import Scratch, scratch_for
 from localinfer.planner.weights import weight_groups
 from localinfer.records import dataclass, field, replace
@@ -154,6 +154,11 @@ class Plan:
         return sum(row.n_bytes for row in self.rows if row.name == BASELINE)
 
     @property
+    def cache_bytes(self) -> int:
+        """Freed buffers that the GPU library keeps: memory that is taken, and no part of what it calls its peak."""
+        return sum(row.n_bytes for row in self.rows if row.name == CACHE)
+
+    @property
     def anonymous_bytes(self) -> int:
         """What the process allocates itself: all but weights that stay in mapped files."""
         mapped = self.model.mapped and self.budget.platform != "cuda" and self.paging is None
@@ -170,7 +175,7 @@ def make_plan(model: ModelFacts, budget: MemoryBudget, ask: Ask, runtime_bytes: 
             return plan
         ask = replace(ask, checkpoints=0)
     rules = rules_for(budget.platform, model.mapped)
-    runtime = _runtime_rows(model, budget, rules.runtime_bytes if runtime_bytes is None else runtime_bytes)
+    runtime = _runtime_rows(model, budget, rules, runtime_bytes)
     if model.config is None:
         return Plan(model, budget, ask, (*_weight_rows(model, None), *runtime), None, None, model.unknown)
     spec = _spec(model.config, ask, rules)
@@ -253,15 +258,24 @@ def _worthwhile_checkpoints(model: ModelFacts, budget: MemoryBudget, ask: Ask) -
 
 CHECKPOINTS = "KV checkpoints"
 BASELINE = "interpreter, libraries"
+CACHE = "MLX's cache of freed buffers"
 ATTENTION = "attention scratch"
 PAGING = "weight paging, KV snapshots"
 GROWING = ("kv", "draft")  # parts that are proportional to context, but for rings
 
 
-def _runtime_rows(model: ModelFacts, budget: MemoryBudget, baseline: int) -> tuple[Row, ...]:
-    """What the process holds without a model, and the tokenizer, which no card's memory holds."""
-    rows = (Row("runtime", BASELINE, baseline), Row("runtime", "tokenizer", model.tokenizer_bytes))
-    return rows[:1] if budget.platform == "cuda" else rows
+def _runtime_rows(
+    model: ModelFacts, budget: MemoryBudget, rules: PlatformRules, learned: int | None
+) -> tuple[Row, ...]:
+    """What the process holds without a model; what its library keeps; the tokenizer, which no card's memory holds."""
+    if learned is None:
+        base = Row("runtime", BASELINE, rules.runtime_bytes, "a first guess: the first load here corrects it")
+    else:
+        base = Row("runtime", BASELINE, learned, "as loads here measured it")
+    cache = Row("runtime", CACHE, rules.cache_limit(budget.usable_bytes), "the limit that the backend sets")
+    tokenizer = Row("runtime", "tokenizer", model.tokenizer_bytes)
+    rows = (base, *((cache,) if cache.n_bytes else ()))
+    return rows if budget.platform == "cuda" else (*rows, tokenizer)
 
 
 def paging_for(model: ModelFacts, weight_budget: int | None) -> Paging | None:
@@ -290,6 +304,7 @@ def _scratch_rows(model: ModelFacts, ask: Ask, scratch: Scratch, rules: Platform
         Row("scratch", "chosen experts", scratch.experts),
         Row("scratch", ATTENTION, scratch.attention(ask.ctx)),
         Row("scratch", "decoded weights", *_decoded(model, rules)),
+        Row("scratch", "decoded tiles", *_decode_tiles(model, rules)),
     ]
     return tuple(row for row in rows if row.n_bytes)
 
@@ -301,6 +316,13 @@ def _decoded(model: ModelFacts, rules: PlatformRules) -> tuple[int, str]:
     others = [t for t in model.tensors.values() if len(t.shape) > 1 and t.type.name not in rules.block_types]
     names = ", ".join(sorted({t.type.name for t in others}))
     return sum(2 * prod(t.shape) for t in others), f"no kernel here for {names}"
+
+
+def _decode_tiles(model: ModelFacts, rules: PlatformRules) -> tuple[int, str]:
+    """Bytes of the tiles in which a prompt's products decode matrices, and the basis."""
+    matrices = (t for t in model.tensors.values() if len(t.shape) > 1 and t.type.block_values > 1)
+    largest = max((2 * prod(t.shape[-2:]) for t in matrices), default=0)
+    return DECODE_TILES * min(largest, rules.decode_tile_bytes), f"{DECODE_TILES} at once: derived, not measured"
 
 
 def _kv_rows(spec: KVSpec, ask: Ask) -> tuple[Row, ...]:

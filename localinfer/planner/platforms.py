@@ -20,6 +20,12 @@ class PlatformRules:
     v_beside_k: bool  # values that are part of keys (MLA) are stored once more
     score_tile_bytes: int = 0  # scores are written out a tile at a time, at most so many bytes; 0: all at once
     block_types: tuple[str, ...] = ()  # multiplied from their blocks, others decoded at load, 2 bytes a value; (): all
+    decode_tile_bytes: int = 0  # a prompt's products decode quantized matrices in tiles of at most so many bytes
+    cache_bytes: int = 0  # freed buffers that the library keeps, at most, and never over CACHE_SHARE of the memory
+
+    def cache_limit(self, usable_bytes: int) -> int:
+        """What MLX may keep of freed buffers on a device that may use so much (backends/mlx/device.py sets it)."""
+        return min(self.cache_bytes, max(usable_bytes // CACHE_SHARE, 64 * MIB))
 
 
 # As localinfer/backends/mlx/kernels.py, which must not be imported from here; a test compares the two.
@@ -29,6 +35,14 @@ MLX_BLOCK_TYPES = (
 )  # fmt: skip
 # Three arrays of one tile of float32 scores (backends/mlx/gpu_attention.py, TILE_BYTES).
 MLX_SCORE_TILE_BYTES = 3 * 64 * MIB
+# One tile of a decoded matrix (backends/mlx/gpu_linear.py, TILE_BYTES), and how many can be alive: MLX gives a buffer
+# back when its command buffer is done, and commits one at 40 to 50 MB of inputs (MLX_MAX_MB_PER_BUFFER): two under way
+# with two tiles each. Derived, not measured.
+MLX_DECODE_TILE_BYTES = 32 * MIB
+DECODE_TILES = 4
+# backends/mlx/device.py: CACHE_BYTES, and a 32nd of the memory.
+MLX_CACHE_BYTES = 512 * MIB
+CACHE_SHARE = 32
 
 MLX_LM_BYTES = 64 * MIB  # mlx-lm and the packages that it imports, measured
 
@@ -57,6 +71,8 @@ RULES: dict[str, PlatformRules] = {
         v_beside_k=False,
         score_tile_bytes=MLX_SCORE_TILE_BYTES,
         block_types=MLX_BLOCK_TYPES,
+        decode_tile_bytes=MLX_DECODE_TILE_BYTES,
+        cache_bytes=MLX_CACHE_BYTES,
     ),
     # CUDA refuses host memory: one copy of the raw blocks on the device is the row "weights".
     "cuda": PlatformRules(
@@ -70,6 +86,8 @@ RULES: dict[str, PlatformRules] = {
         v_beside_k=False,
         score_tile_bytes=MLX_SCORE_TILE_BYTES,
         block_types=MLX_BLOCK_TYPES,
+        decode_tile_bytes=MLX_DECODE_TILE_BYTES,
+        cache_bytes=MLX_CACHE_BYTES,
     ),
     # mlx on a CPU: a path for checking. Every matrix is decoded to float32, nothing is fused.
     "mlx-cpu": PlatformRules(
@@ -93,5 +111,6 @@ def rules_for(platform: str, mapped: bool) -> PlatformRules:
         return rules
     return replace(
         rules, weights="loaded by mlx-lm", decoded_value_bytes=0, block_types=(), score_tile_bytes=0,
+        decode_tile_bytes=0,
         score_bytes=3 * rules.score_bytes, prepares_activations=False, runtime_bytes=rules.runtime_bytes + MLX_LM_BYTES,
     )  # fmt: skip

@@ -126,7 +126,7 @@ def test_a_smaller_kv_type_never_costs_more(sparse_models, name, ctx):
 @settings(max_examples=30, deadline=None)
 @given(
     name=st.sampled_from(CHEAP),
-    memory=st.integers(8 * GIB, 400 * GIB),
+    memory=st.integers(9 * GIB, 400 * GIB),
     kv=kv_pairs,
     platform=st.sampled_from(["cpu", "metal"]),
 )
