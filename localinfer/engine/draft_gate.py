@@ -32,7 +32,7 @@ NEW_COST = 0.25  # weight of a new measurement of a round's cost
 STRAIGHTEN = 0.02  # weight of the line in the cost of a length, each round that has another
 OUTLIER = 3.0  # a round beyond this times expectation counts as this: other programs, rather than rows
 LOSS_SHARE = 0.01  # of the time spent decoding that drafting may have cost at any time
-LOSS_START = 0.4  # plain steps that it may cost beyond that, to begin with
+LOSS_START = 0.3  # plain steps that it may cost beyond that, to begin with
 
 
 def kind_of(matched: int, support: Support) -> GuessKind:
