@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from localinfer import paths
 from localinfer.history import (
     ROLES,
     ROOT,
@@ -25,6 +26,7 @@ from localinfer.history import (
     new_id,
     read_records,
 )
+from localinfer.saved_kv import delete_saved_kv
 
 EXPORT_FORMAT = "localinfer-conversation"
 _MESSAGE, _TITLE, _PIN = b'\n{"t":"message"', b'\n{"t":"title"', b'\n{"t":"pin"'
@@ -87,6 +89,7 @@ class HistoryStore:
             self._path(conversation_id).unlink()
         except OSError as error:
             raise HistoryError(f"cannot delete conversation {conversation_id}: {error.strerror}") from error
+        delete_saved_kv(paths.kv_dir(), conversation_id)
 
     def export_json(self, conversation: Conversation) -> str:
         """The whole tree; `import_json` reads it back."""

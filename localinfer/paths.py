@@ -43,6 +43,11 @@ def cache_dir() -> Path:
     return _place("cache")
 
 
+def kv_dir() -> Path:
+    """Saved KV caches of conversations."""
+    return cache_dir() / "kv"
+
+
 def ledger_file() -> Path:
     """Predicted against measured memory, one JSON object a line (planner/ledger.py)."""
     return state_dir() / "ledger.jsonl"

@@ -26,6 +26,14 @@ text_width = 96
 # Show where the memory goes, below the status line, where the window is high enough.
 memory_bar = true
 
+# Disk space for the KV caches of saved conversations, in MB (1000000 bytes): a conversation that is opened again then
+# answers without reading its history anew. The one used longest ago goes first. 0: none are kept.
+saved_kv_mb = 4000
+
+# When a conversation gets longer than the context: "stop", or "drop" its oldest turns (the system prompt and the last
+# question stay).
+context_full = "stop"
+
 # The system prompt that new conversations start with.
 system_prompt = ""
 """
@@ -38,6 +46,8 @@ class Settings:
     theme: str = "localinfer-dark"
     text_width: int = 96
     memory_bar: bool = True
+    saved_kv_mb: int = 4000
+    context_full: str = "stop"
     system_prompt: str = ""
 
 
@@ -63,6 +73,10 @@ def load_settings() -> Settings:
     settings = Settings(**data)
     if not 40 <= settings.text_width <= 400:
         raise UsageError(f"{path}: text_width: expected 40 to 400, found {settings.text_width}")
+    if settings.context_full not in ("stop", "drop"):
+        raise UsageError(f'{path}: context_full: expected "stop" or "drop", found {settings.context_full!r}')
+    if settings.saved_kv_mb < 0:
+        raise UsageError(f"{path}: saved_kv_mb: expected 0 or more, found {settings.saved_kv_mb}")
     return settings
 
 

@@ -170,21 +170,30 @@ class LocalinferApp(App[int]):
 
 
 def run_app(
-    model: str | os.PathLike[str] | None, options: EngineOptions | None = None, params: SamplingParams | None = None
+    model: str | os.PathLike[str] | None,
+    options: EngineOptions | None = None,
+    params: SamplingParams | None = None,
+    context_full: str | None = None,
 ) -> int:
-    """The terminal app on a model's path, or on the model list; its exit code. Plain lines where TERM is dumb."""
+    """The terminal app on a model's path, or on the model list; its exit code. Plain lines where TERM is dumb.
+
+    context_full: "stop" or "drop"; None: as the settings say."""
     from localinfer.engine.service import EngineService
 
     path, service = os.fspath(model or ""), EngineService()
+    try:
+        settings, trouble = load_settings(), ""
+    except UsageError as error:
+        settings, trouble = Settings(), f"{error.message}\n{error.hint}"
+    options = replace(
+        options or EngineOptions(), snapshot_bytes=settings.saved_kv_mb * 10**6,
+        context_full=context_full or settings.context_full,
+    )  # fmt: skip
     if os.environ.get("TERM", "") == "dumb":
         if not path:
             raise UsageError("this terminal (TERM=dumb) cannot show the model list", "localinfer chat MODEL")
         from localinfer.tui.plain import run_plain
 
         session = ChatSession(HistoryStore(paths.sessions_dir()), params or SamplingParams())
-        return run_plain(service, path, options or EngineOptions(), session)
-    try:
-        settings, trouble = load_settings(), ""
-    except UsageError as error:
-        settings, trouble = Settings(), f"{error.message}\n{error.hint}"
+        return run_plain(service, path, options, session)
     return LocalinferApp(service, path, options, params, settings=settings, trouble=trouble).run() or 0

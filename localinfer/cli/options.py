@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Callable
 from typing import TypeVar
 
-from localinfer.engine.params import BACKENDS, EngineOptions, SamplingParams
+from localinfer.engine.params import BACKENDS, CONTEXT_FULL, EngineOptions, SamplingParams
 from localinfer.errors import UsageError
 from localinfer.units import parse_bytes, parse_tokens
 
@@ -64,6 +64,15 @@ def add_engine_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--force", action="store_true", help="load even if the plan says that it does not fit")
 
 
+def add_context_full(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--context-full",
+        choices=CONTEXT_FULL,
+        help="a chat longer than the context: stop (default), or drop its oldest turns, keeping the system prompt and "
+        "the last question",
+    )
+
+
 def add_sampling_options(parser: argparse.ArgumentParser) -> None:
     default = SamplingParams()
     group = parser.add_argument_group("sampling")
@@ -103,6 +112,7 @@ def engine_options(args: argparse.Namespace, ctx_train: int | None = None) -> En
         weight_budget=parse_bytes(args.weight_budget, "--weight-budget") if args.weight_budget else None,
         template=args.chat_template,
         force=args.force,
+        context_full=getattr(args, "context_full", None) or "stop",
     )
 
 

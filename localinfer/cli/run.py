@@ -11,7 +11,14 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from localinfer.cli.main import print_error
-from localinfer.cli.options import add_engine_options, add_model, add_sampling_options, engine_options, sampling_params
+from localinfer.cli.options import (
+    add_context_full,
+    add_engine_options,
+    add_model,
+    add_sampling_options,
+    engine_options,
+    sampling_params,
+)
 from localinfer.cli.progress import StatusLine
 from localinfer.cli.resolve import resolve
 from localinfer.cli.terminal_text import printable
@@ -36,6 +43,7 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument("--json", action="store_true", help="print one JSON object at the end instead of streaming")
     parser.add_argument("--stats", action="store_true", help="print speed and memory to stderr, also off a terminal")
     add_engine_options(parser)
+    add_context_full(parser)
     add_sampling_options(parser)
 
 

@@ -36,16 +36,19 @@ from localinfer.engine.planning import (
     portable,
 )
 from localinfer.engine.prefill import ChunkSizer
+from localinfer.engine.snapshots import Snapshots, identity_of
 from localinfer.errors import UnsupportedModel
 from localinfer.formats.model_file import open_model_file
 from localinfer.kv.spec import KVSpec, parse_kv_types
 from localinfer.models.config import ModelConfig
 from localinfer.models.decoder import check_tensors
 from localinfer.models.tokenizer import AnyTokenizer, open_tokenizer
+from localinfer.paths import kv_dir
 from localinfer.planner.ledger import Used
 from localinfer.units import format_bytes
 
 if TYPE_CHECKING:
+    from localinfer.engine.dropping import OldestTurns
     from localinfer.models.chat_template import ChatTemplate
     from localinfer.planner.plan import Plan
 
@@ -107,6 +110,7 @@ class Engine:
         self.options = options
         self.n_ctx = n_ctx
         self.load_s = 0.0
+        self._unsaved = ""  # conversation whose cache has grown since it was written
         self._model = model
         self.backend = backend
         self._device = backend.device_info()
@@ -217,19 +221,69 @@ class Engine:
         turn_id: int = 0,
         cancelled: Callable[[], bool] = lambda: False,
         thinking: bool | None = None,
+        conversation: str = "",
     ) -> Iterator[GenerationEvent]:
-        """Answer messages through the model's template; a plain string is continued as it is. Raises the error tree."""
-        from localinfer.engine.chat_prompt import make_prompt
+        """Answer messages through the model's template; a plain string is continued as it is. Raises the error tree.
+
+        conversation: the name that its KV cache is saved under, where the options give room for that.
+        """
+        from localinfer.engine.chat_prompt import Prompt, make_prompt
 
         timing, params = Timing(), params or SamplingParams()
         template = None if isinstance(messages, str) else self.template
-        prompt = make_prompt(self.tokenizer, template, messages, thinking, self.kv_spec.remembers)
+
+        def make(turns: Sequence[Any] | str) -> Prompt:
+            return make_prompt(self.tokenizer, template, turns, thinking, self.kv_spec.remembers)
+
+        if self.options.context_full == "drop" and not isinstance(messages, str):
+            prompt, told = self._oldest_turns.fit(messages, make, params.max_tokens)
+            if told:
+                yield Notice(turn_id, told)
+        else:
+            prompt = make(messages)
         for text in prompt.notices:
             yield Notice(turn_id, text)
+        if conversation and self.snapshots:
+            yield from self._reopen(conversation, prompt.ids, turn_id)
         splitter: Splitter = prompt.splitter or PlainSplitter()
         stream = self.tokenizer.stream(skip_special=prompt.splitter is None)
         answer = AnswerText(turn_id, stream, params.stop, splitter)
         yield from self._run(prompt.ids, params, answer, turn_id, cancelled, timing, prompt.branch_at)
+
+    @cached_property
+    def _oldest_turns(self) -> OldestTurns:
+        from localinfer.engine.dropping import OldestTurns
+
+        return OldestTurns(self.n_ctx)
+
+    @cached_property
+    def snapshots(self) -> Snapshots | None:
+        """None where there is no room for any, or the backend cannot save."""
+        layout = getattr(self.conversation.kv, "layout", None)
+        if not self.options.snapshot_bytes or layout is None:
+            return None
+        identity = identity_of(self.file, self.config, self.kv_spec, layout)
+        return Snapshots(kv_dir(), identity, self.options.snapshot_bytes)
+
+    def _reopen(self, name: str, ids: Sequence[int], turn_id: int) -> Iterator[Notice]:
+        """Go on from the saved cache where that is faster than what is still in memory."""
+        assert self.snapshots is not None
+        check_prompt(ids, self.n_ctx)
+        stored = self.conversation.sync(ids)
+        refused = self.snapshots.restore(name, self.conversation, ids, stored)
+        if refused and name != self._unsaved:
+            yield Notice(turn_id, f"the saved KV cache of this conversation is not used: {refused}")
+        self._unsaved = name
+
+    def save(self, go_on: Callable[[], bool] = lambda: True) -> bool:
+        """Write the KV cache of the conversation answered last, unless that is done; gives up when go_on says so."""
+        name, self._unsaved = self._unsaved, ""
+        if not name or not self.snapshots:
+            return False
+        saved = self.snapshots.save(name, self.conversation, self._sizer.token_s, go_on)
+        if not saved and not go_on():
+            self._unsaved = name
+        return saved
 
     def _run(
         self,

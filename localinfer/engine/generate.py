@@ -198,5 +198,6 @@ def check_prompt(ids: Sequence[int], n_ctx: int) -> None:
         raise UsageError("prompt: expected a text, found none", "this model adds no start token of its own")
     if len(ids) > n_ctx:
         raise UsageError(
-            f"prompt: {len(ids)} tokens do not fit in a context of {n_ctx}", f"--ctx {len(ids) + 512} or a shorter text"
+            f"prompt: {len(ids)} tokens do not fit in a context of {n_ctx}",
+            f"--ctx {len(ids) + 512}, a shorter text, or in a chat --context-full drop: the oldest turns are left out",
         )

@@ -11,6 +11,7 @@ from localinfer.errors import UsageError
 from localinfer.records import dataclass, field
 
 BACKENDS = ("auto", "cpu", "mlx", "reference")
+CONTEXT_FULL = ("stop", "drop")
 MAX_DRAFT = 15  # draft tokens a round: with the sampled one 16 rows, up to which a backend's rows are bit-identical
 DEFAULT_CTX = 4096  # tokens, where the model was trained on as many
 SLOW_TOK_S = 1.0  # below this many tokens a second a chat asks before it starts a model
@@ -82,11 +83,17 @@ class EngineOptions:
     weight_budget: int | None = None  # bytes of weights to keep in memory; None: all of them
     template: str = ""  # name of a chat format for a model that brings none: chatml, llama3, ...
     least_tok_s: float = 0.0  # refuse (TooSlow) what pages and cannot decode as fast; 0: whatever the speed
+    snapshot_bytes: int = 0  # disk space for saved KV caches of conversations; 0: none are written or read
+    context_full: str = "stop"  # a chat longer than the context: stop, or drop its oldest turns
     force: bool = False  # load although the plan says that it does not fit
 
     def __post_init__(self) -> None:
         if self.backend not in BACKENDS:
             raise UsageError(f"backend: expected one of {', '.join(BACKENDS)}, found {self.backend!r}")
+        if self.context_full not in CONTEXT_FULL:
+            raise UsageError(f"context_full: expected {' or '.join(CONTEXT_FULL)}, found {self.context_full!r}")
+        if self.snapshot_bytes < 0:
+            raise UsageError(f"snapshot_bytes: expected 0 or more, found {self.snapshot_bytes}")
         for name in ("ctx", "threads", "chunk", "weight_budget"):
             value = getattr(self, name)
             if value is not None and value <= 0:

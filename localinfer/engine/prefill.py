@@ -29,6 +29,7 @@ class ChunkSizer:
         self._sizes = [limit] if whole else [n for n in CHUNK_SIZES if n < limit] + [limit]
         self._size = self._sizes[0]
         self.largest = 0  # that went through so far
+        self.token_s = 0.0  # seconds a token took last, of a chunk and not of a short rest
 
     def next(self, left: int) -> int:
         return min(self._size, left)
@@ -36,6 +37,8 @@ class ChunkSizer:
     def measured(self, n: int, seconds: float) -> None:
         """n tokens took so long. At most one step up at a time: a first chunk also pays for warming up."""
         self.largest = max(self.largest, n)
+        if n >= CHUNK_SIZES[0]:
+            self.token_s = seconds / n
         if n < self._size and seconds < CHUNK_TARGET_S:
             return  # the short rest of a prompt says nothing about longer chunks
         fitting = [size for size in self._sizes if size * seconds <= n * CHUNK_TARGET_S]

@@ -13,6 +13,7 @@ import os
 import signal
 import subprocess
 from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import IO, Any, cast
 
@@ -43,6 +44,7 @@ class EngineService:
         self._turn_ids = itertools.count(1)
         self._turn_id = 0  # the turn that runs, 0 when none does
         self._process: _Process | None = None
+        self._saves = False  # the engine keeps KV caches of conversations on disk
 
     async def open(
         self,
@@ -54,6 +56,7 @@ class EngineService:
         await self.close()
         path = os.fspath(model_path)
         self._status = EngineStatus(state="loading", path=path)
+        self._saves = bool(options and options.snapshot_bytes)
         process = self._process = await _Process.start(self._engine, on_progress)
         try:
             status = await process.ask("open", path, options or EngineOptions())
@@ -76,7 +79,8 @@ class EngineService:
         """One turn: events, the last of them TurnDone or TurnFailed. A plain string is continued without a template.
 
         messages: objects with `.role` and `.content`. A last message of the assistant is continued. settings:
-        `thinking` (bool) for templates that know it. Leaving the iteration early cancels the turn.
+        `thinking` (bool) for templates that know it; `conversation` (str), the name its KV cache is saved under.
+        Leaving the iteration early cancels the turn.
         """
         turn_id = next(self._turn_ids)
         process = self._process
@@ -110,11 +114,13 @@ class EngineService:
         return self._status
 
     async def close(self) -> None:
-        """End the engine process. A turn that runs fails."""
+        """End the engine process. A turn that runs fails; a KV cache that is to be saved is, if that takes no longer
+        than CLOSE_TIMEOUT_S."""
         process, self._process = self._process, None
+        idle = self._status.state == "ready"
         self._status, self._turn_id = EngineStatus(), 0
         if process:
-            await process.close()
+            await process.close(save=idle and self._saves)
 
     def _with_plan(self, event: GenerationEvent) -> GenerationEvent:
         """The hint of a death, with what the plan had said."""
@@ -247,8 +253,11 @@ class _Process:
         self._stderr.seek(max(0, size - STDERR_TAIL))
         return self._stderr.read().decode(errors="replace")
 
-    async def close(self) -> None:
+    async def close(self, save: bool = False) -> None:
         """The child ends when its pipe does; if it does not within CLOSE_TIMEOUT_S, it is killed."""
+        if save and not self.death:
+            with suppress(LocalinferError, EngineBug, TimeoutError):
+                await asyncio.wait_for(self.ask("save"), CLOSE_TIMEOUT_S)
         self._closing = True
         self._pipe.close()
         try:

@@ -24,6 +24,7 @@ from localinfer.engine.params import EngineStatus
 from localinfer.engine.pipe import Pipe
 from localinfer.errors import EXIT_BUG, BackendError, LocalinferError
 
+SAVE_AFTER_S = 1.0  # without a request
 DEFAULT_ENGINE = "localinfer.engine.engine:open_engine"
 
 
@@ -40,9 +41,21 @@ class Worker:
 
     def run(self) -> None:
         threading.Thread(target=self._read, daemon=True, name="requests").start()
+        self._serve()
+
+    def _serve(self) -> None:
         while True:
-            kind, request_id, *arguments = self._requests.get()
+            kind, request_id, *arguments = self._next_request()
             getattr(self, f"_do_{kind}")(request_id, *arguments)
+
+    def _next_request(self) -> tuple[Any, ...]:
+        """Wait for one. A while after the last, what that left is saved; the next request interrupts it."""
+        try:
+            return self._requests.get(timeout=SAVE_AFTER_S)
+        except queue.Empty:
+            if self._engine:
+                self._engine.save(self._requests.empty)
+            return self._requests.get()
 
     def _read(self) -> None:
         """EOF means that the app is gone: end at once, whatever the main thread is doing."""
@@ -62,6 +75,10 @@ class Worker:
             self._pipe.send(("reply", request_id, self._engine.status()))
         except Exception as error:
             self._pipe.send(("error", request_id, _as_error(error), _details(error)))
+
+    def _do_save(self, request_id: int) -> None:
+        """Before the end: what is not saved yet."""
+        self._pipe.send(("reply", request_id, bool(self._engine and self._engine.save())))
 
     def _do_status(self, request_id: int) -> None:
         self._pipe.send(("reply", request_id, self._engine.status() if self._engine else self._status))

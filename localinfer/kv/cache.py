@@ -243,6 +243,33 @@ class PagedCache:
             match.checkpoint.used = self._turn
             match.checkpoint.hits += 1
 
+    # bytes that come from elsewhere
+
+    def first_pages(self) -> list[int]:
+        """By class: the first logical page from which on the running timeline holds all."""
+        found = []
+        for table, c in zip(self.tables, self.classes, strict=True):
+            first = pages_for(self.length)
+            least = max(0, first - checkpoint_pages(c.window)) if c.window else 0
+            while first > least and table.page_of(first - 1) is not None:
+                first -= 1
+            found.append(first)
+        return found
+
+    def adopt(self, tokens: Sequence[int], length: int, first_pages: Sequence[int]) -> bool:
+        """Keep the timeline `tokens` and begin one of `length` tokens, whose pages from first_pages on and whose state
+        are then the store's to fill. False where that would not be enough to go on from."""
+        enough = all(f <= c.first_page(length) for f, c in zip(first_pages, self.classes, strict=True))
+        if not enough or any(pages_for(length) - f > c.n_slots for f, c in zip(first_pages, self.classes, strict=True)):
+            return False
+        self._keep(tokens)
+        self.truncate(0)
+        for i, first in enumerate(first_pages):
+            for p in range(first, pages_for(length)):
+                self.tables[i].put(p, self._take(i))
+        self.length = length
+        return True
+
     # pages when there are none
 
     def _take(self, i: int) -> int:

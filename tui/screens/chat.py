@@ -207,7 +207,7 @@ class ChatScreen(ChatCommands, Screen[None]):
 
     async def _turn(self, prompt: list[Prompt]) -> None:
         if await self.app.ensure_model():
-            await self.app.bridge.chat(prompt, self.session.params)
+            await self.app.bridge.chat(prompt, self.session.params, conversation=self.session.conversation.id)
         else:
             self.post_message(TurnEnded(NOT_STARTED))
 

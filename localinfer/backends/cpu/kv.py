@@ -8,13 +8,17 @@ from __future__ import annotations
 
 import ctypes
 import mmap
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from localinfer.backends.cpu import structs
 from localinfer.backends.cpu.lib import Library
 from localinfer.errors import BackendError
+from localinfer.formats.kv_file import Piece
 from localinfer.kv.cache import PagedCache
+from localinfer.kv.pages import pages_for
 from localinfer.kv.spec import KV_TYPES, PAGE_TOKENS, KVLayer, KVSpec, kv_row_bytes
+
+Reader = Callable[[str, int], memoryview]  # name of a piece, its bytes -> the piece
 
 
 class CpuKV:
@@ -50,7 +54,7 @@ class CpuKV:
 
     def _place(self, lib: Library) -> None:
         """Lay the layers out one after the other."""
-        address = ctypes.addressof(ctypes.c_char.from_buffer(self._memory))
+        address = self._address = ctypes.addressof(ctypes.c_char.from_buffer(self._memory))
         for i, (layer, table) in enumerate(zip(self.spec.layers, self._tables, strict=True)):
             slot = self.layers[i]
             _fill(slot, layer, table, address)
@@ -77,6 +81,58 @@ class CpuKV:
 
     def clear(self) -> None:
         self.cache.clear()
+
+    # saved and restored
+
+    layout = "cpu pages 1"  # attention.h draws it; another number where that changes
+
+    def first_pages(self) -> list[int]:
+        return self.cache.first_pages()
+
+    def pieces(self) -> Iterator[Piece]:
+        """The running timeline's pages, layer by layer and in order, and its recurrent state."""
+        for c, table, first in zip(self.cache.classes, self.cache.tables, self.first_pages(), strict=True):
+            pages = [page for p in range(first, pages_for(self.length)) if (page := table.page_of(p)) is not None]
+            for i in c.layers:
+                yield f"pages {i}", [self._page(i, page) for page in pages]
+        for i, (running, layer) in enumerate(zip(self.states, self.spec.layers, strict=True)):
+            if running:
+                yield f"state {i}", (self._at(running, layer.state_bytes),)
+
+    def restore(self, tokens: Sequence[int], length: int, first_pages: Sequence[int], read: Reader) -> bool:
+        """Leave the timeline `tokens`, which is kept, for one of `length` tokens that `read` gives the pieces of.
+
+        False where the pieces are not enough. Where `read` raises, nothing is stored any longer."""
+        if len(first_pages) != len(self.cache.classes) or not self.cache.adopt(tokens, length, first_pages):
+            return False
+        try:
+            self._fill(first_pages, read)
+        except BaseException:
+            self.truncate(0)
+            raise
+        return True
+
+    def _fill(self, first_pages: Sequence[int], read: Reader) -> None:
+        end = pages_for(self.length)
+        for c, table, first in zip(self.cache.classes, self.cache.tables, first_pages, strict=True):
+            for i in c.layers:
+                n_bytes = self.layers[i].page_bytes
+                data = read(f"pages {i}", (end - first) * n_bytes)
+                for p in range(first, end):
+                    page = table.page_of(p)
+                    assert page is not None
+                    self._page(i, page)[:] = data[(p - first) * n_bytes :][:n_bytes]
+        for i, (running, layer) in enumerate(zip(self.states, self.spec.layers, strict=True)):
+            if running:
+                self._at(running, layer.state_bytes)[:] = read(f"state {i}", layer.state_bytes)
+
+    def _page(self, layer: int, page: int) -> memoryview:
+        kv = self.layers[layer]
+        return self._at(kv.pages + page * kv.page_bytes, kv.page_bytes)
+
+    def _at(self, address: int, n_bytes: int) -> memoryview:
+        first = address - self._address
+        return memoryview(self._memory)[first : first + n_bytes]
 
     # PageStore
 
