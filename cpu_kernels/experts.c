@@ -10,6 +10,10 @@
 
 enum { PAGE = 4096, N_STEPS = 2, MAX_HINTS = 64 };
 
+/* Hints cost reads and room. They are followed while enough of what they loaded was used, and now and then tried anew:
+ * `worth` is the share that was, over the last tens of them. */
+static const double LEAST_WORTH = 0.6, WORTH_STEP = 1.0 / 32, WORTH_REGAINED = 1.0 / 8192;
+
 static const int first_matrix[N_STEPS] = {LI_EXPERT_GATE, LI_EXPERT_DOWN};
 static const int end_matrix[N_STEPS] = {LI_EXPERT_DOWN, LI_EXPERT_MATRICES};
 
@@ -17,6 +21,7 @@ typedef struct {
     uint8_t *at; /* NULL: only in the file */
     int32_t pins;
     bool spoiled; /* its read failed: what lies there is not the expert */
+    bool guessed; /* loaded on a hint, and not used since */
 } entry;
 
 typedef struct {
@@ -52,6 +57,7 @@ struct li_experts {
     step_demand steps[N_STEPS];
     int32_t hint_layer, n_hints;
     int32_t hints[MAX_HINTS];
+    double worth;
     li_experts_state state;
 };
 
@@ -70,8 +76,11 @@ static int64_t entry_index(const li_experts *x, int32_t layer, int matrix, int32
 static double *heat_of(li_experts *x, int32_t layer, int32_t expert) {
     return &x->heat[(int64_t)layer * x->n_experts + expert];
 }
+static int32_t layer_of(const li_experts *x, int64_t e) {
+    return (int32_t)(e / (LI_EXPERT_MATRICES * (int64_t)x->n_experts));
+}
 static double heat_of_entry(li_experts *x, int64_t e) {
-    return *heat_of(x, (int32_t)(e / (LI_EXPERT_MATRICES * (int64_t)x->n_experts)), (int32_t)(e % x->n_experts));
+    return *heat_of(x, layer_of(x, e), (int32_t)(e % x->n_experts));
 }
 
 /* Are all matrices of a step there? */
@@ -81,8 +90,20 @@ static bool resident(const li_experts *x, int32_t layer, int step, int32_t exper
     return true;
 }
 
+/* What a hint loaded was used, or has to go without. */
+static void judge_hint(li_experts *x, entry *e, bool used) {
+    if (!e->guessed) return;
+    e->guessed = false;
+    x->state.hints_used += used;
+    x->worth += WORTH_STEP * ((used ? 1.0 : 0.0) - x->worth);
+}
+
 static void pin(li_experts *x, int32_t layer, int step, int32_t expert, int by) {
-    for (int m = first_matrix[step]; m < end_matrix[step]; m++) x->entries[entry_index(x, layer, m, expert)].pins += by;
+    for (int m = first_matrix[step]; m < end_matrix[step]; m++) {
+        entry *e = &x->entries[entry_index(x, layer, m, expert)];
+        e->pins += by;
+        judge_hint(x, e, true);
+    }
 }
 
 /* Heat decays by the token. Kept as a logarithm at time 0, it needs no update while it decays: a use now counts
@@ -96,15 +117,18 @@ static void warm(li_experts *x, int32_t layer, int32_t expert, int32_t n) {
 
 /* ---- the loader: everything here runs with the mutex held ---- */
 
-/* The coldest slot that nobody uses; empty ones first. NULL: all are in use. */
+/* The coldest slot that nobody uses; empty ones first, last those that wait for the layer they were guessed for. NULL:
+ * all are in use. */
 static slot *coldest(li_experts *x, int32_t shelf) {
     slot *best = NULL;
     double least = INFINITY;
     for (int32_t i = 0; i < x->shelves[shelf].n_slots; i++) {
         slot *s = &x->slots[shelf][i];
         if (s->entry < 0) return s;
-        if (x->entries[s->entry].pins) continue;
-        const double heat = heat_of_entry(x, s->entry);
+        const entry *e = &x->entries[s->entry];
+        if (e->pins) continue;
+        const bool waits = e->guessed && layer_of(x, s->entry) == x->hint_layer;
+        const double heat = waits ? 1e9 : heat_of_entry(x, s->entry);
         if (heat < least) {
             least = heat;
             best = s;
@@ -127,7 +151,10 @@ static void load_into(li_experts *x, slot *s, int32_t layer, int matrix, int32_t
     const int64_t index = entry_index(x, layer, matrix, expert), start = w->offset + expert * w->bytes;
     const int64_t first = start / PAGE * PAGE, end = (start + w->bytes + PAGE - 1) / PAGE * PAGE;
     const li_extent from = {w->fd, w->drop, first, end - first, start + w->bytes - first};
-    if (s->entry >= 0) x->entries[s->entry].at = NULL;
+    if (s->entry >= 0) {
+        judge_hint(x, &x->entries[s->entry], false);
+        x->entries[s->entry].at = NULL;
+    }
     s->entry = index;
     x->entries[index].pins++;
     pthread_mutex_unlock(&x->mutex);
@@ -146,6 +173,7 @@ static void load_into(li_experts *x, slot *s, int32_t layer, int matrix, int32_t
 static bool load_demanded(li_experts *x, int32_t layer, int matrix, int32_t expert) {
     entry *e = &x->entries[entry_index(x, layer, matrix, expert)];
     e->pins++;
+    judge_hint(x, e, true);
     if (e->at || !matrix_of(x, layer, matrix)->bytes) return true;
     slot *s;
     while (!x->stop && !(s = coldest(x, matrix_of(x, layer, matrix)->shelf))) pthread_cond_wait(&x->room, &x->mutex);
@@ -202,6 +230,7 @@ static bool serve_hint(li_experts *x) {
             slot *s = coldest(x, w->shelf);
             if (!s) return false;
             load_into(x, s, layer, m, expert);
+            x->entries[entry_index(x, layer, m, expert)].guessed = true;
             x->state.hinted++;
             return true;
         }
@@ -272,6 +301,8 @@ void li_experts_release(li_experts *x, int32_t step, int32_t i) {
 
 void li_experts_hint(li_experts *x, int32_t layer, const int32_t *experts, int32_t n) {
     pthread_mutex_lock(&x->mutex);
+    x->worth += WORTH_REGAINED;
+    if (x->worth < LEAST_WORTH) n = 0;
     x->hint_layer = layer;
     x->n_hints = n < MAX_HINTS ? n : MAX_HINTS;
     for (int32_t i = 0; i < x->n_hints; i++) x->hints[x->n_hints - 1 - i] = experts[i]; /* the likeliest first */
@@ -293,7 +324,7 @@ void li_experts_forgive(li_experts *x) {
         for (int32_t i = 0; i < x->shelves[shelf].n_slots; i++) {
             slot *s = &x->slots[shelf][i];
             if (s->entry < 0 || !x->entries[s->entry].spoiled || x->entries[s->entry].pins) continue;
-            x->entries[s->entry] = (entry){NULL, 0, false};
+            x->entries[s->entry] = (entry){NULL, 0, false, false};
             s->entry = -1;
         }
     pthread_mutex_unlock(&x->mutex);
@@ -374,6 +405,7 @@ li_experts *li_experts_create(const li_expert_matrix *matrices, int32_t n_layers
     x->n_experts = n_experts;
     x->n_shelves = n_shelves;
     x->half_life = half_life;
+    x->worth = 1.0;
     x->state.failed_layer = -1;
     for (int step = 0; step < N_STEPS; step++) x->steps[step].started = true; /* with nothing in it */
     if (!allocate(x, matrices, shelves) || pthread_create(&x->thread, NULL, load_missing, x)) {

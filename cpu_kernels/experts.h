@@ -36,7 +36,7 @@ typedef struct {
 typedef struct {
     int64_t bytes, read_ns, wait_ns; /* as in li_pager_state */
     int64_t lookups, hits;           /* experts that tokens asked for, once a layer and pass; those found in memory */
-    int64_t hinted;                  /* loaded ahead of the router's word */
+    int64_t hinted, hints_used;      /* matrices loaded ahead of the router's word; those it asked for then */
     int32_t failed_layer;            /* -1: no read failed */
     int32_t failed_matrix, failed_expert, status;
 } li_experts_state;

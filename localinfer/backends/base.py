@@ -45,6 +45,7 @@ class PagingState:
     lookups: int = 0  # experts that tokens chose, counted once a layer and pass
     hits: int = 0  # of these, in memory
     hinted: int = 0  # matrices loaded before the router had spoken
+    hints_used: int = 0  # of these, asked for then
 
     def since(self, earlier: PagingState) -> PagingState:
         """What happened after `earlier`."""

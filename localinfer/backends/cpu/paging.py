@@ -16,11 +16,12 @@ from math import prod
 from localinfer.backends.base import PagingState, Progress
 from localinfer.backends.cpu import structs
 from localinfer.backends.cpu.lib import Library
-from localinfer.backends.cpu.nodes import HeadLinear, Linear, Moe, Node, Page
+from localinfer.backends.cpu.nodes import ExpertHint, HeadLinear, Linear, Moe, Node, OutputSpec, Page
 from localinfer.backends.cpu.storage import READ_BYTES, Files, Room
 from localinfer.backends.cpu.weights import CpuWeight
 from localinfer.errors import BackendError, FormatError
 from localinfer.formats.gguf import GGUFFile, TensorInfo
+from localinfer.models.program import Buffer, Value
 from localinfer.planner.paging import LOOKUP_BYTES, PAGE, Paging, expert_matrix_bytes, paged_bytes, shelves, slots_for
 
 ENDED = -1  # LI_STORAGE_ENDED of storage.h
@@ -153,9 +154,7 @@ class PagedWeights:
         """The nodes with a boundary around each that reads streamed weights; experts know their pager."""
         out: list[Node] = []
         open_set = False
-        for node in nodes:
-            if isinstance(node, Moe) and node.weights.up.name in self._moe_layers:
-                node.experts, node.paged_layer = self._experts, self._moe_layers[node.weights.up.name]
+        for node in self._with_hints(nodes):
             streams = any(name in self._plan.streamed for name in matrix_names(node))
             if self._pager and (streams or open_set):
                 out.append(Page(self._pager, open_set, streams))
@@ -164,6 +163,37 @@ class PagedWeights:
         if self._pager and open_set:
             out.append(Page(self._pager, True, False))
         return out
+
+    def _with_hints(self, nodes: list[Node]) -> list[Node]:
+        """Experts' instructions know their pager; before each, the next layer's router is asked about this layer's
+        input: what it says mostly holds a layer later, and its favourites load while this layer computes."""
+        if not self._experts:
+            return nodes
+        routers = {id(o.y.buffer): (node, o) for node in nodes if isinstance(node, Linear) for o in node.outputs}
+        moes = [node for node in nodes if isinstance(node, Moe) and node.weights.up.name in self._moe_layers]
+        following = dict(zip(map(id, moes), moes[1:], strict=False))
+        out: list[Node] = []
+        for node in nodes:
+            if isinstance(node, Moe) and node.weights.up.name in self._moe_layers:
+                node.experts, node.paged_layer = self._experts, self._moe_layers[node.weights.up.name]
+                if id(node) in following:
+                    out += self._hint(node, following[id(node)], routers)
+            out.append(node)
+        return out
+
+    def _hint(self, moe: Moe, later: Moe, routers: dict[int, tuple[Linear, OutputSpec]]) -> list[Node]:
+        here, there = routers[id(moe.logits.buffer)][0], routers[id(later.logits.buffer)]
+        linear, router = there
+        if router.w.name not in self._plan.resident or here.x.cols != linear.x.cols:
+            return []
+        if (here.norm is None) != (linear.norm is None):
+            return []
+        shape = (moe.logits.shape[0], later.config.n_experts)
+        guess = Value(moe.logits.program, Buffer(*shape, 0, 0), shape)
+        ask = Linear(here.x, [OutputSpec(router.w, guess, router.bias)], linear.norm, last=moe.last)
+        assert self._experts
+        layer = self._moe_layers[later.weights.up.name]
+        return [ask, ExpertHint(guess, self._experts, layer, later.config, last=moe.last)]
 
     def weights_row(self, name: str) -> int:
         """Bytes of one row of a tensor."""
@@ -185,6 +215,7 @@ class PagedWeights:
             lookups=experts.lookups,
             hits=experts.hits,
             hinted=experts.hinted,
+            hints_used=experts.hints_used,
         )
 
     def check(self) -> None:

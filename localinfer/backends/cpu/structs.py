@@ -326,6 +326,7 @@ class ExpertsState(Structure):
         ("lookups", c_int64),
         ("hits", c_int64),
         ("hinted", c_int64),
+        ("hints_used", c_int64),
         ("failed_layer", c_int32),
         ("failed_matrix", c_int32),
         ("failed_expert", c_int32),

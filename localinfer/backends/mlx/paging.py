@@ -108,7 +108,7 @@ class PagedDecoded(MLXWeight):
         self._info, self._windows = info, windows
 
     @property
-    def dense(self) -> mx.array:  # type: ignore[override]
+    def dense(self) -> mx.array:
         return self._windows.get(self._info, self._decode)
 
     def _decode(self) -> mx.array:
