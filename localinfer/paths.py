@@ -58,6 +58,11 @@ def measured_speed_file() -> Path:
     return state_dir() / "measured_speed.json"
 
 
+def last_used_file() -> Path:
+    """When each model was last loaded (last_used.py)."""
+    return state_dir() / "last_used.json"
+
+
 def make_parent(path: Path) -> Path:
     """Create the folder that `path` lies in, private to the user; returns `path`."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)

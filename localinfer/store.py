@@ -18,6 +18,7 @@ from localinfer.errors import UsageError
 from localinfer.models.checkpoint_config import MODEL_TYPES
 
 SHARD = re.compile(r"-(\d{5})-of-(\d{5})$")
+OURS_TO_DELETE = ("localinfer", "huggingface")  # where `pull` puts models
 PARTIAL_SUFFIX = ".part"  # a download that is under way or was cut
 
 
@@ -54,22 +55,43 @@ def find_model(name: str) -> LocalModel | None:
     return own[0] if own else None
 
 
-def partial_downloads() -> list[Path]:
-    folder = paths.models_dir()
-    return sorted(folder.rglob("*" + PARTIAL_SUFFIX)) if folder.is_dir() else []
+@dataclass(frozen=True)
+class PartialDownload:
+    """Bytes of a download that was cut (or is under way), and the command that goes on with it."""
+
+    path: Path
+    repair: str
+
+
+def partial_downloads() -> list[PartialDownload]:
+    """In our own folder and in the hub's cache."""
+    found = [PartialDownload(p, "localinfer pull demo") for p in sorted(paths.models_dir().rglob("*" + PARTIAL_SUFFIX))]
+    for path in sorted(_hub_cache().glob("models--*/blobs/*.incomplete")):
+        repo = path.parent.parent.name.removeprefix("models--").replace("--", "/", 1)
+        found.append(PartialDownload(path, f"localinfer pull hf:{repo}"))
+    return found
 
 
 def remove(model: LocalModel) -> int:
-    """Delete a model of our own folder, all its shards; returns the bytes freed. UsageError for others' files."""
-    if not model.ours:
+    """Delete a model that `pull` brought, all its shards; returns the bytes freed. UsageError for others' files."""
+    if model.source not in OURS_TO_DELETE:
         raise UsageError(f"{model.name}: belongs to {model.source}, localinfer deletes only its own", str(model.path))
     if model.path.is_dir():
         raise UsageError(f"{model.name}: is a folder, localinfer deletes only what it downloaded", str(model.path))
-    freed = 0
-    for path in shards_of(model.path):
-        freed += path.stat().st_size
-        path.unlink()
-    return freed
+    return sum(_delete(path) for path in shards_of(model.path))
+
+
+def _delete(path: Path) -> int:
+    """A file; of a link in the hub's cache the bytes too, where no other link leads to them."""
+    blob, n_bytes = path.resolve(), path.stat().st_size
+    path.unlink()
+    if blob == path.absolute() or blob.parent.name != "blobs":
+        return n_bytes
+    snapshots = blob.parent.parent / "snapshots"
+    if any(other.is_symlink() and other.resolve() == blob for other in snapshots.rglob("*")):
+        return 0
+    blob.unlink()
+    return n_bytes
 
 
 def shards_of(path: Path) -> list[Path]:

@@ -8,7 +8,10 @@ import sys
 import time
 from typing import Any
 
+from localinfer.cli.styled import Span, print_columns, print_line
+from localinfer.cli.terminal_text import one_line
 from localinfer.errors import UsageError
+from localinfer.last_used import last_used, used_at
 from localinfer.store import LocalModel, find_model, find_models, partial_downloads, remove
 from localinfer.units import format_bytes
 
@@ -24,7 +27,9 @@ def add_models_parser(subparsers: Any) -> None:
 
 def add_rm_parser(subparsers: Any) -> None:
     parser = subparsers.add_parser(
-        "rm", help="delete a model", description="Delete a model of localinfer's own folder."
+        "rm",
+        help="delete a model",
+        description="Delete a model that `pull` brought.",
     )
     parser.add_argument("name", metavar="NAME", help="a name from `localinfer models`, or demo")
     parser.add_argument("-y", "--yes", action="store_true", help="do not ask")
@@ -32,24 +37,32 @@ def add_rm_parser(subparsers: Any) -> None:
 
 def run_models(args: argparse.Namespace) -> int:
     models = find_models()
+    times = last_used()
     if args.json:
-        print(json.dumps({"models": [as_json(m) for m in models], "partial": [str(p) for p in partial_downloads()]}))
+        listed = [as_json(m, used_at(m.path, times)) for m in models]
+        partial = [{"path": str(p.path), "repair": p.repair} for p in partial_downloads()]
+        print(json.dumps({"models": listed, "partial": partial}))
         return 0
     if not models:
         print("no models yet: localinfer pull demo", file=sys.stderr)
-    width = max((len(m.name) for m in models), default=0)
+    rows: list[list[Span]] = []
     for m in models:
-        trouble = f"  ({m.trouble}: localinfer rm {m.name}, then pull again)" if m.trouble else ""
-        print(f"{m.name:{width}}  {format_bytes(m.n_bytes):>10}  {m.source:11}  {_day(m.modified)}{trouble}")
-    for path in partial_downloads():
-        print(f"{path.name}: unfinished download, {format_bytes(path.stat().st_size)}: pull it again to go on")
+        used = used_at(m.path, times)
+        when = f"used {_day(used)}" if used else "not used yet"
+        trouble = f"{m.trouble}: localinfer rm {m.name}, then pull again" if m.trouble else ""
+        rows.append([one_line(m.name), format_bytes(m.n_bytes), m.source, when, (trouble, "yellow")])
+    if rows:
+        print_columns(rows, "<><<<")
+    for partial_download in partial_downloads():
+        size = format_bytes(partial_download.path.stat().st_size)
+        print_line(f"{partial_download.path.name}: unfinished download, {size}: {partial_download.repair} to go on")
     return 0
 
 
-def as_json(m: LocalModel) -> dict[str, Any]:
+def as_json(m: LocalModel, used: float | None) -> dict[str, Any]:
     return {
         "name": m.name, "path": str(m.path), "bytes": m.n_bytes, "source": m.source, "modified": m.modified,
-        "trouble": m.trouble,
+        "last_used": used, "trouble": m.trouble,
     }  # fmt: skip
 
 

@@ -40,6 +40,7 @@ from localinfer.engine.snapshots import Snapshots, identity_of
 from localinfer.errors import UnsupportedModel
 from localinfer.formats.model_file import open_model_file
 from localinfer.kv.spec import KVSpec, parse_kv_types
+from localinfer.last_used import note_use
 from localinfer.models.config import ModelConfig
 from localinfer.models.decoder import check_tensors
 from localinfer.models.tokenizer import AnyTokenizer, open_tokenizer
@@ -84,6 +85,7 @@ def open_engine(
         progress(0.9, "reading the tokenizer")
         engine = Engine(file, config, model, backend, options, plan.ask.ctx, plan, open_tokenizer(file))
         stack.pop_all()
+    note_use(path)
     engine.load_s = time.perf_counter() - start
     progress(1.0, "ready")
     return engine

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import time
 import zipfile
 
 import pytest
 
-from localinfer import demo_model
+from localinfer import demo_model, paths
 from localinfer.cli.resolve import resolve
 from localinfer.errors import FormatError, UsageError
+from localinfer.last_used import note_use
 from localinfer.store import find_model, find_models, remove
 from tests.fakes.safetensors_writer import write_folder
 
@@ -27,7 +29,9 @@ def models(home, tmp_path):
     hub = tmp_path / "hub" / "models--a--b" / "snapshots" / "1"
     hub.mkdir(parents=True)
     (hub / "Tiny-Q4_0.gguf").write_bytes(b"y")
-    (hub / "Other.gguf").write_bytes(b"y" * 5)
+    lmstudio = tmp_path / "user" / ".lmstudio" / "models"
+    lmstudio.mkdir(parents=True)
+    (lmstudio / "Other.gguf").write_bytes(b"y" * 5)
     return ours
 
 
@@ -47,7 +51,7 @@ def test_lists_our_own_and_others_models(models, tmp_path):
     assert found == [
         ("Big", "localinfer", 20, "2 of 3 shards"),
         ("llama3:8b", "ollama", 7, ""),
-        ("Other", "huggingface", 5, ""),
+        ("Other", "lmstudio", 5, ""),
         ("Tiny-Q4_0", "localinfer", 2048, ""),
         ("Tiny-Q4_0", "huggingface", 1, ""),
     ]
@@ -77,6 +81,34 @@ def test_models_command(cli, models):
     assert "2 of 3 shards: localinfer rm Big, then pull again" in out and "half.gguf.part: unfinished download" in out
     listed = json.loads(cli("models", "--json")[1])
     assert [m["name"] for m in listed["models"]].count("Tiny-Q4_0") == 2 and len(listed["partial"]) == 1
+
+
+def test_when_a_model_was_last_loaded(cli, models):
+    assert "not used yet" in cli("models")[1]
+    note_use(models / "Tiny-Q4_0.gguf")
+    lines = [line for line in cli("models")[1].splitlines() if "used 20" in line]
+    assert len(lines) == 1 and lines[0].startswith("Tiny-Q4_0 ") and " localinfer " in lines[0]
+    used = [m["last_used"] for m in json.loads(cli("models", "--json")[1])["models"] if m["last_used"]]
+    assert len(used) == 1 and abs(used[0] - time.time()) < 60
+    paths.last_used_file().write_text("{damaged")
+    assert "used 20" not in cli("models")[1]
+
+
+def test_what_pull_brought_to_the_hubs_cache_is_deleted_with_its_bytes(cli, home, tmp_path):
+    repo = tmp_path / "hub" / "models--a--b"
+    (repo / "blobs").mkdir(parents=True)
+    (repo / "blobs" / "abc").write_bytes(b"z" * 9)
+    (repo / "blobs" / "def.incomplete").write_bytes(b"z" * 4)
+    for revision in ("1", "2"):
+        (repo / "snapshots" / revision).mkdir(parents=True)
+    (repo / "snapshots" / "1" / "M-Q4_0.gguf").symlink_to(repo / "blobs" / "abc")
+    assert "def.incomplete: unfinished download, 4 B: localinfer pull hf:a/b to go on" in cli("models")[1]
+    other = repo / "snapshots" / "2" / "kept.gguf"
+    other.symlink_to(repo / "blobs" / "abc")
+    code, _, err = cli("rm", "M-Q4_0", "--yes")
+    assert code == 0 and "0 B freed" in err and other.read_bytes() == b"z" * 9
+    code, _, err = cli("rm", "kept", "--yes")
+    assert code == 0 and "9 B freed" in err and [p.name for p in repo.rglob("*") if p.is_file()] == ["def.incomplete"]
 
 
 def test_no_models_yet(cli):
