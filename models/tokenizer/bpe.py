@@ -29,7 +29,7 @@ class BPE:
         self._whole_words = ignore_merges
         self._byte_encoded = pre.byte_encoded
         self._byte_ids = vocabulary.byte_ids()
-        self._pairs = PairSplitter(self._joined_pairs)
+        self._pairs = PairSplitter(lambda: "\0".join(self._ranks), " ")
         self._split = pre.splitter()
         if not pre.byte_encoded:
             made = {rule.replace(" ", "", 1) for rule in merges}
@@ -77,7 +77,3 @@ class BPE:
         if self._byte_encoded:
             return [self._ids[char] for char in symbol if char in self._ids]
         return [i for byte in symbol.encode("utf-8") if (i := self._byte_ids[byte]) is not None]
-
-    def _joined_pairs(self) -> set[str]:
-        """The last character of the left and the first of the right side of every merge rule."""
-        return {rule[i - 1] + rule[i + 1] for rule in self._ranks if 0 < (i := rule.find(" ", 1)) < len(rule) - 1}

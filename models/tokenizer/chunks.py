@@ -107,30 +107,49 @@ def _pairs_pattern(pairs: Collection[str]) -> str:
 
 
 class PairSplitter:
-    """Cuts long strings between characters that no token has side by side. The pairs are read at the first use."""
+    """Cuts long strings between characters that no merge can join."""
 
-    def __init__(self, pairs: Callable[[], set[str]]) -> None:
-        self._read_pairs = pairs
-        self._pairs: set[str] | None = None
+    def __init__(self, joined: Callable[[], str], between: str = "") -> None:
+        """Characters a and b may join where `a + between + b` occurs in the joined tokens or rules."""
+        self._may_join = _Pairs(joined, between)
 
     def split(self, text: str) -> list[str]:
         """The parts of `text`, in order."""
-        if self._pairs is None:
-            self._pairs = self._read_pairs()
-        pairs = self._pairs
+        may_join = self._may_join
         parts = []
         start = 0
         for i, pair in enumerate(map(add, text, text[1:]), 1):
-            if pair not in pairs:
+            if not may_join[pair]:
                 parts.append(text[start:i])
                 start = i
         parts.append(text[start:])
         return parts
 
 
-def pairs_in(texts: Iterable[str]) -> set[str]:
-    """All two-character strings inside `texts`."""
-    pairs: set[str] = set()
-    for text in texts:
-        pairs.update(map(add, text, text[1:]))
-    return pairs
+class _Pairs(dict[str, bool]):
+    """Pair -> does it occur? Looked up one by one at first: reading all pairs of a large vocabulary takes half a
+    second, and a line of dashes asks for one."""
+
+    MOST_SEARCHES = 400
+
+    def __init__(self, joined: Callable[[], str], between: str) -> None:
+        super().__init__()
+        self._read, self._between = joined, between
+        self._joined: str | None = None
+        self._complete = False
+
+    def __missing__(self, pair: str) -> bool:
+        if self._joined is None:
+            self._joined = self._read()
+        if len(self) >= self.MOST_SEARCHES and not self._complete:
+            self._complete = True
+            self.update(dict.fromkeys(_all_pairs(self._joined, self._between), True))
+            return self[pair]
+        found = self[pair] = not self._complete and self._between.join(pair) in self._joined
+        return found
+
+
+def _all_pairs(joined: str, between: str) -> Iterable[str]:
+    if not between:
+        return set(map(add, joined, joined[1:]))
+    return {a + b for a, b in re.findall(f"(?<=(.)){re.escape(between)}(?=(.))", joined, re.DOTALL)}

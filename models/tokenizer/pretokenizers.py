@@ -8,13 +8,16 @@ models' own tokenizer.json files; where a file has several rules in a row that o
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
+from typing import Any
 
 import regex
 
 from localinfer.errors import UnsupportedModel
+from localinfer.models.tokenizer.ascii_patterns import ASCII_SPACE, ascii_pattern
 
 _CONTRACTION = r"'(?:[sS]|[tT]|[rR][eE]|[vV][eE]|[mM]|[lL][lL]|[dD])"
 _LOWER_CONTRACTION = r"'(?:s|t|re|ve|m|ll|d)"
@@ -192,9 +195,19 @@ def pre_tokenizer(name: str) -> PreTokenizer:
 
 @cache
 def _splitter(patterns: tuple[str, ...]) -> Callable[[str], list[str]]:
+    any_text = _split_by(patterns, regex.compile)
+    in_ascii = [found for pattern in patterns if (found := ascii_pattern(pattern))]
+    if len(in_ascii) < len(patterns):
+        return any_text
+    ascii_text = _split_by(tuple(in_ascii), re.compile)
+    return lambda text: ascii_text(text) if text.isascii() else any_text(text)
+
+
+def _split_by(patterns: tuple[str, ...], compiler: Callable[[str], Any]) -> Callable[[str], list[str]]:
     if len(patterns) == 1 and _covers_all(patterns[0]):
-        return regex.compile(patterns[0]).findall
-    compiled = [regex.compile(f"({pattern})") for pattern in patterns]
+        found: Callable[[str], list[str]] = compiler(patterns[0]).findall
+        return found
+    compiled = [compiler(f"({pattern})") for pattern in patterns]
 
     def split(text: str) -> list[str]:
         pieces = [text]
@@ -207,4 +220,4 @@ def _splitter(patterns: tuple[str, ...]) -> Callable[[str], list[str]]:
 
 def _covers_all(pattern: str) -> bool:
     """Does every character fall into a match? True for all patterns that end in bare white space."""
-    return pattern.endswith((r"|\s+", r"|\s"))
+    return pattern.endswith((r"|\s+", r"|\s", f"|[{ASCII_SPACE}]+", f"|[{ASCII_SPACE}]"))

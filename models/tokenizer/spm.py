@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from operator import neg
 
-from localinfer.models.tokenizer.chunks import SPACE, Chunker, PairSplitter, pairs_in
+from localinfer.models.tokenizer.chunks import SPACE, Chunker, PairSplitter
 from localinfer.models.tokenizer.merging import merge_symbols
 from localinfer.models.tokenizer.special import SpecialMatcher, SpecialToken
 from localinfer.models.tokenizer.vocabulary import Vocabulary
@@ -31,7 +31,7 @@ class SPM:
         self._byte_ids = vocabulary.byte_ids()
         chunker = Chunker(vocabulary.tokens, vocabulary.ids)
         self._split = chunker.split
-        self._pairs = PairSplitter(lambda: pairs_in(vocabulary.tokens))
+        self._pairs = PairSplitter(lambda: "\0".join(vocabulary.tokens))
         self._chunks = WordCache(self._encode_chunk)
         self._runs = _run_ids(vocabulary, runs or {})
         self._run_matcher = SpecialMatcher([SpecialToken(text, i) for text, i in self._runs.items()])

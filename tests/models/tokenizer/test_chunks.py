@@ -1,10 +1,11 @@
 from __future__ import annotations
 
 import random
+from itertools import pairwise
 
 import pytest
 
-from localinfer.models.tokenizer.chunks import Chunker, PairSplitter, pairs_in
+from localinfer.models.tokenizer.chunks import Chunker, PairSplitter
 from localinfer.models.tokenizer.merging import merge_symbols
 from localinfer.models.tokenizer.spm import SPM
 from localinfer.models.tokenizer.vocabulary import read_vocabulary
@@ -67,6 +68,17 @@ def test_random_vocabularies_merge_in_chunks_as_in_the_whole(seed):
 
 
 def test_long_strings_are_cut_at_pairs_that_no_token_has():
-    splitter = PairSplitter(lambda: pairs_in(["ab", "bcd"]))
+    splitter = PairSplitter(lambda: "ab\0bcd")
     assert splitter.split("abcdab") == ["abcd", "ab"]
     assert splitter.split("x") == ["x"]
+    assert PairSplitter(lambda: "ab c\0c d", " ").split("abcd") == ["a", "bcd"], "rules: b meets c, c meets d"
+
+
+@pytest.mark.parametrize("between", ["", " "])
+def test_many_pairs_are_read_at_once_and_say_the_same(between):
+    rng = random.Random(3)
+    letters = [chr(0x4E00 + i) for i in range(60)]
+    joined = "\0".join(between.join(rng.choices(letters, k=2)) for _ in range(900))
+    text = "".join(rng.choices(letters, k=20_000))
+    expected = "".join(a + "|" * (between.join(a + b) not in joined) for a, b in pairwise(text)) + text[-1]
+    assert "|".join(PairSplitter(lambda: joined, between).split(text)) == expected

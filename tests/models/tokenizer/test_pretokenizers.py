@@ -1,12 +1,14 @@
 from __future__ import annotations
 
+import random
+
 import pytest
 import regex
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from localinfer.errors import UnsupportedModel
-from localinfer.models.tokenizer.pretokenizers import GPT2, PRE_TOKENIZERS, pre_tokenizer
+from localinfer.models.tokenizer.pretokenizers import GPT2, PRE_TOKENIZERS, _split_by, pre_tokenizer
 
 TEXT = st.text(
     alphabet=st.one_of(st.sampled_from("ab Z'sStLl09.,!?$+<\n\r\t \u3000éßП我한्́"), st.characters(codec="utf-8")),
@@ -24,6 +26,18 @@ def words(name: str, text: str) -> list[str]:
 def test_words_joined_give_the_text(name, text):
     assert "".join(words(name, text)) == text
     assert all(words(name, text))
+
+
+@pytest.mark.parametrize("name", sorted(PRE_TOKENIZERS))
+def test_ascii_texts_are_cut_as_others(name):
+    """`re` against `regex`: an ASCII text alone, and as the beginning of one that is not."""
+    rng = random.Random(5)
+    mostly = [*"ab Z'sStLl09.,!?$+<\n\r\t ~^`|_-/[](){}<sentinel:1>IMGIMGAZ'", *map(chr, range(128))]
+    any_text = _split_by(pre_tokenizer(name).patterns, regex.compile)
+    for _ in range(150):
+        text = "".join(rng.choices(mostly, k=rng.randrange(1, 40)))
+        assert words(name, text) == any_text(text), repr(text)
+        assert words(name, text + "é") == any_text(text + "é")
 
 
 @settings(max_examples=300, deadline=None)
