@@ -64,6 +64,7 @@ class Architecture:
             layers=layers,
             rope_scaling=RopeScaling.kind_of(keys),
             ffn_norm=self.ffn_norm,
+            notices=self.notices(keys, layers),
             **self.scales(keys, n_layers),
         )
 
@@ -71,6 +72,20 @@ class Architecture:
         """Layers that run: blocks for multi-token prediction at the end of a file do not."""
         n_blocks = keys.count("block_count", at_most=4096)
         return max(1, n_blocks - keys.integer("nextn_predict_layers", 0))
+
+    def notices(self, keys: ArchKeys, layers: tuple[LayerConfig, ...]) -> tuple[str, ...]:
+        """What is left out of this model or done in another way than its makers did, one line each."""
+        found = []
+        window = keys.integer("attention.sliding_window", 0)
+        slides = any(layer.attention and (layer.attention.window or layer.attention.chunk) for layer in layers)
+        if 0 < window < keys.count("context_length", at_most=1 << 40) and not slides:
+            found.append(
+                f"its sliding window of {window:,} tokens is not applied (the file does not say in which layers, and "
+                "llama.cpp does the same): beyond that many tokens answers may differ from the original model's"
+            )
+        if n_blocks := keys.integer("nextn_predict_layers", 0):
+            found.append(f"its {n_blocks} block{'s' * (n_blocks > 1)} for guessing further tokens are not used")
+        return tuple(found)
 
     def scales(self, keys: ArchKeys, n_layers: int) -> dict[str, Any]:
         """Further ModelConfig fields, as far as the file or the family sets them."""

@@ -12,6 +12,11 @@ from localinfer.errors import FormatError, UnsupportedModel
 from localinfer.formats.gguf import GGUFFile
 from localinfer.models.config import ModelConfig
 from localinfer.models.decoder import check_tensors
+from localinfer.planner.budget import MemoryBudget
+from localinfer.planner.facts import ModelFacts
+from localinfer.planner.plan import Ask, make_plan
+from localinfer.planner.report import plan_notes
+from localinfer.units import GIB
 from tests.fakes.gguf_writer import FLOAT32, Tensor, Typed, header
 
 E, F, V, LAYERS = 32, 48, 40, 2
@@ -134,3 +139,22 @@ def test_shapes_that_do_not_fit_are_the_files_fault(tmp_path: Path, name: str, s
     f = write(tmp_path / "m.gguf", extra={name: shape})
     with pytest.raises(FormatError, match="do not fit together"):
         check_tensors(ModelConfig.from_gguf(f), f.tensors)
+
+
+def test_what_is_left_out_is_said(tmp_path: Path) -> None:
+    """Phi 3's sliding window, and blocks for multi-token prediction; a window that is applied or never full is not."""
+    own = {k.replace("llama.", "phi3."): v for k, v in PLAIN.items()} | {"general.architecture": "phi3"}
+    with write(tmp_path / "m.gguf", own | {"phi3.attention.sliding_window": 100}) as f:
+        config = ModelConfig.from_gguf(f)
+    assert len(config.notices) == 1 and "sliding window of 100 tokens is not applied" in config.notices[0]
+    with write(tmp_path / "n.gguf", own | {"phi3.attention.sliding_window": 128}) as f:
+        assert ModelConfig.from_gguf(f).notices == ()
+    gemma = {k.replace("llama.", "gemma2."): v for k, v in PLAIN.items()} | {"general.architecture": "gemma2"}
+    with write(tmp_path / "g.gguf", gemma | {"gemma2.attention.sliding_window": 100}) as f:
+        assert ModelConfig.from_gguf(f).notices == ()
+    with write(tmp_path / "p.gguf", {"llama.nextn_predict_layers": 1}) as f:
+        config = ModelConfig.from_gguf(f)
+        assert config.n_layers == LAYERS - 1 and "1 block for guessing further tokens" in config.notices[0]
+        facts = ModelFacts.from_gguf(f)
+    plan = make_plan(facts, MemoryBudget("x", "cpu", GIB, GIB, 0, "test"), Ask(ctx=128))
+    assert config.notices[0] in plan_notes(plan), "fit shows it"
