@@ -67,12 +67,39 @@ def parse_reference(text: str) -> Reference:
 
 
 def list_models(repo: str) -> list[RemoteModel]:
-    """The quantizations of a repository, smallest first. One request."""
-    from huggingface_hub import HfApi
+    """The quantizations of a repository, smallest first. One request; offline (HF_HUB_OFFLINE) what the cache has."""
+    from huggingface_hub import HfApi, constants
 
+    if constants.HF_HUB_OFFLINE:
+        return _cached_models(repo)
     with hub_errors(repo):
         info = HfApi().model_info(repo, files_metadata=True)
     return group_files(repo, {s.rfilename: s.size or 0 for s in info.siblings or ()})
+
+
+def _cached_models(repo: str) -> list[RemoteModel]:
+    """Models of the newest snapshot in the cache. UsageError where there is none."""
+    from huggingface_hub import constants
+
+    snapshots = Path(constants.HF_HUB_CACHE, f"models--{repo.replace('/', '--')}", "snapshots")
+    newest = max(snapshots.glob("*"), key=lambda p: p.stat().st_mtime, default=None)
+    files = [p for p in newest.rglob("*.gguf") if p.exists()] if newest else []
+    if newest is None or not files:
+        raise UsageError(f"{repo}: not in the cache, and HF_HUB_OFFLINE is set", "unset it to download")
+    return group_files(repo, {p.relative_to(newest).as_posix(): p.stat().st_size for p in files})
+
+
+def cached_path(model: RemoteModel) -> Path | None:
+    """The first file, where the cache has all of them."""
+    found = [_in_cache(model.repo, name) for name in model.files]
+    return found[0] if all(found) else None
+
+
+def _in_cache(repo: str, name: str) -> Path | None:
+    from huggingface_hub import try_to_load_from_cache
+
+    path = try_to_load_from_cache(repo, name)
+    return Path(path) if isinstance(path, str) else None
 
 
 def group_files(repo: str, sizes: dict[str, int]) -> list[RemoteModel]:
@@ -165,11 +192,12 @@ def check_hash(path: Path) -> None:
 
 
 def _check_space(model: RemoteModel, folder: Path) -> None:
+    missing = sum(n for name, n in zip(model.files, model.sizes, strict=True) if _in_cache(model.repo, name) is None)
     there = next(p for p in (folder, *folder.parents) if p.is_dir())
     free = shutil.disk_usage(there).free
-    if model.n_bytes + SPARE_BYTES > free:
+    if missing and missing + SPARE_BYTES > free:
         raise UsageError(
-            f"{model.reference}: needs {format_bytes(model.n_bytes)}, {format_bytes(free)} are free at {there}",
+            f"{model.reference}: needs {format_bytes(missing)}, {format_bytes(free)} are free at {there}",
             "free some space, or set HF_HOME to a larger disk",
         )
 

@@ -15,11 +15,13 @@ if TYPE_CHECKING:
 def open_anywhere(text: str) -> AbstractContextManager[ModelFile]:
     """Use it in a `with` statement. Raises the error tree."""
     if text.startswith("hf:"):
-        from localinfer.hub import choose, list_models, parse_reference
+        from localinfer.hub import cached_path, choose, list_models, parse_reference
         from localinfer.remote import open_remote
 
         reference = parse_reference(text)
-        return open_remote(choose(list_models(reference.repo), reference))
+        model = choose(list_models(reference.repo), reference)
+        cached = cached_path(model)
+        return open_model_file(cached) if cached else open_remote(model)
     path = Path(text).expanduser()
     if path.exists():
         return open_model_file(path)

@@ -10,8 +10,11 @@ import sys
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+
+from localinfer.errors import UsageError
 
 ROOT = Path(__file__).parents[2]
 CONTENT = os.urandom(300_000)
@@ -85,7 +88,7 @@ def hub():
 
 @pytest.fixture
 def pull(hub, tmp_path):
-    def run(reference):
+    def run(reference, **variables):
         environment = {
             **os.environ,
             "HF_ENDPOINT": f"http://127.0.0.1:{hub.server_port}",
@@ -93,6 +96,7 @@ def pull(hub, tmp_path):
             "HF_HUB_CACHE": str(tmp_path / "hf" / "hub"),
             "HF_HUB_DISABLE_XET": "1",
             "NO_PROXY": "127.0.0.1",
+            **variables,
         }
         command = [sys.executable, "-m", "localinfer.cli.main", "pull", reference]
         done = subprocess.run(command, env=environment, capture_output=True, text=True, cwd=ROOT, timeout=120)
@@ -139,6 +143,28 @@ def test_refusals_are_one_line(hub, pull, status, says):
     code, _, err = pull("hf:o/r")
     assert code == 2 and says in err and "Traceback" not in err
     assert [line.split(":")[0] for line in err.splitlines()] == ["error", "hint"]
+
+
+def test_offline_what_was_downloaded_is_found(hub, pull):
+    code, _, err = pull("hf:o/r:Q4_K_M", HF_HUB_OFFLINE="1")
+    assert code == 2 and err.startswith("error: o/r: not in the cache, and HF_HUB_OFFLINE is set")
+    assert hub.asked == []
+    code, path, _ = pull("hf:o/r:Q4_K_M")
+    hub.asked.clear()
+    assert pull("hf:o/r:Q4_K_M", HF_HUB_OFFLINE="1")[:2] == (0, path)
+    code, _, err = pull("hf:o/r:Q8_0", HF_HUB_OFFLINE="1")
+    assert code == 2 and "hf:o/r:Q4_K_M" in err and hub.asked == []
+
+
+def test_a_full_disk_is_noticed_before_the_download(monkeypatch, tmp_path):
+    from localinfer import hub as module
+
+    monkeypatch.setattr(module, "_in_cache", lambda repo, name: Path("there") if name == "b.gguf" else None)
+    monkeypatch.setattr(module.shutil, "disk_usage", lambda path: SimpleNamespace(free=2**30))
+    fits = module.RemoteModel("o/r", "Q4_0", ("a.gguf", "b.gguf"), (700 * 2**20, 2**40))
+    module._check_space(fits, tmp_path / "not" / "yet")
+    with pytest.raises(UsageError, match=r"hf:o/r:Q4_0: needs 900\.00 MiB, 1\.00 GiB are free"):
+        module._check_space(module.RemoteModel("o/r", "Q4_0", ("a.gguf",), (900 * 2**20,)), tmp_path)
 
 
 def test_no_server_is_one_line(hub, pull):

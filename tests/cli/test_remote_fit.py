@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -53,14 +54,13 @@ def test_ten_models_cost_their_headers_and_give_the_local_answer(tmp_path):
     assert len(paths) == 10
     options = ["--json", "--ctx", "32k", "--memory", "64GiB", "--layers"]
     with serving(paths) as hub:
-        for name, path in paths.items():
-            sent, asked = hub.sent, len(hub.asked)
-            [(code, out, err), local] = run(
-                hub, ["fit", f"hf:o/r/{name}", *options], ["fit", str(path), *options]
-            )  # fmt: skip
-            assert (code, json.loads(out)) == (local[0], json.loads(local[1])), err
-            assert hub.sent - sent <= 1.1 * header_bytes(path), name
-            assert len(hub.asked) - asked < 30
+        remote = run(hub, *(["fit", f"hf:o/r/{name}", *options] for name in paths))
+        asked = Counter(path for command, path, _ in hub.asked)
+        local = run(hub, *(["fit", str(path), *options] for path in paths.values()))
+    for name, (code, out, err), here in zip(paths, remote, local, strict=True):
+        assert (code, json.loads(out)) == (here[0], json.loads(here[1])), err
+        assert hub.sent_of[name] <= 1.1 * header_bytes(paths[name]), name
+        assert asked[f"/o/r/resolve/main/{name}"] < 30
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ import hashlib
 import json
 import threading
 import time
+from collections import Counter
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -28,12 +29,16 @@ class Hub(ThreadingHTTPServer):
         self.faults: list[str] = []
         self.elsewhere = elsewhere  # another server, for redirects
         self.asked: list[tuple[str, str, str]] = []
-        self.sent = 0
+        self.sent_of: Counter[str] = Counter()  # bytes by file
         self.lock = threading.Lock()
 
     @property
     def url(self) -> str:
         return f"http://127.0.0.1:{self.server_port}"
+
+    @property
+    def sent(self) -> int:
+        return self.sent_of.total()
 
     def next_fault(self) -> str:
         with self.lock:
@@ -78,9 +83,10 @@ class Handler(BaseHTTPRequestHandler):
             return self._head(int(fault), {"Content-Length": 0})
         if fault == "redirect":
             return self._head(302, {"Location": self.server.elsewhere + self.path, "Content-Length": 0})
-        return self._file(self.server.files[name], fault, body)
+        return self._file(name, fault, body)
 
-    def _file(self, content, fault, body):
+    def _file(self, name, fault, body):
+        content = self.server.files[name]
         size = size_of(content)
         start, end = 0, size
         span = self.headers.get("Range")
@@ -99,13 +105,14 @@ class Handler(BaseHTTPRequestHandler):
             return
         if fault == "cut":
             end = start + int((end - start) * CUT_AFTER)
-        self._send(content, start, end, fault)
+        self._send(name, start, end, fault)
         if fault == "cut":
             self.wfile.flush()
             self.connection.close()
 
-    def _send(self, content, start, end, fault):
+    def _send(self, name, start, end, fault):
         """In pieces; stops where nobody reads any more."""
+        content = self.server.files[name]
         step = 512 if fault == "drip" else 16 * 1024
         try:
             for at in range(start, end, step):
@@ -113,7 +120,7 @@ class Handler(BaseHTTPRequestHandler):
                 if fault == "wrong bytes":
                     piece = bytes(len(piece))
                 self.wfile.write(piece)
-                self.server.sent += len(piece)
+                self.server.sent_of[name] += len(piece)
                 if fault == "drip":
                     time.sleep(0.002)
         except OSError:
