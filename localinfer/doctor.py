@@ -93,7 +93,8 @@ def _cpu() -> Iterator[Finding]:
     if "numpy" in info.features:
         yield Finding("WARN", "cpu", "; ".join(info.notices), "", data)
         return
-    text = f"{info.name}: {', '.join(info.features)} kernels, {info.threads} threads"
+    built_with = f"compiler {compiler}" if compiler else "no C compiler here, and none is needed"
+    text = f"{info.name}: {', '.join(info.features)} kernels, {info.threads} threads; {built_with}"
     yield Finding("PASS", "cpu", text, data=data)
 
 

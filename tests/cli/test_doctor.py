@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 
 from localinfer import doctor, paths
 from localinfer.history_store import HistoryStore
@@ -32,6 +35,41 @@ def test_missing_packages_fail_and_say_how_to_get_them(monkeypatch, cli):
     monkeypatch.setattr(doctor, "_version", lambda name: None if name == "textual" else "1")
     code, out, _ = cli("doctor", "--quick")
     assert code == 1 and "FAIL  packages     missing: textual" in out and "-> pip install textual" in out
+
+
+# mlx and the C kernels cannot be found in this process.
+STRIPPED = """
+import importlib.util, importlib.metadata, sys
+find_spec, version = importlib.util.find_spec, importlib.metadata.version
+def no_spec(name, package=None):
+    return None if name.partition(".")[0] == "mlx" else find_spec(name, package)
+def no_version(name):
+    if name.startswith("mlx"):
+        raise importlib.metadata.PackageNotFoundError(name)
+    return version(name)
+importlib.util.find_spec, importlib.metadata.version = no_spec, no_version
+sys.modules["mlx"] = None
+from localinfer.backends.cpu import lib
+lib.library_path = lambda: None
+from localinfer.cli.main import main
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+def test_without_compiler_mlx_kernels_or_terminal_it_still_answers(tmp_path):
+    environment = {"PATH": str(tmp_path), "HOME": str(tmp_path), "PYTHONPATH": os.environ["PYTHONPATH"]}
+    command = [sys.executable, "-c", STRIPPED, "doctor", "--quick", "--json"]
+    done = subprocess.run(
+        command, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    found = {f["topic"]: f for f in json.loads(done.stdout)}
+    assert {"installation", "memory", "cpu", "mlx", "terminal", "disk", "models"} <= set(found)
+    assert found["cpu"]["level"] == "WARN" and "install a C compiler" in found["cpu"]["text"]
+    assert found["cpu"]["data"]["compiler"] is None
+    assert found["mlx"]["text"] == "not installed"
+    assert found["terminal"]["data"]["tty"] is False
+    assert not any(f["text"].startswith("could not be checked") for f in found.values())
 
 
 def test_power_state_reads_what_the_system_says(tmp_path, monkeypatch):
