@@ -138,7 +138,10 @@ def choose(models: list[RemoteModel], reference: Reference) -> RemoteModel:
     offered = fitting or models
     choices = ", ".join(f"{ref} ({format_bytes(m.n_bytes)})" for ref, m in unique_references(offered).items())
     wanted = reference.file or reference.quant
-    asked = f"{wanted}: {len(fitting) or 'no'} such" if wanted else f"{len(models)} different"
+    if not wanted:
+        asked = f"{len(models)} different"
+    else:
+        asked = f"{wanted}: {len(fitting)} such" if fitting else f"{wanted}: none of the {len(models)}"
     raise UsageError(
         f"{reference.repo}: {asked} GGUF models in this repository",
         f"one of {choices}; which of them fit: localinfer fit hf:{reference.repo}",
@@ -268,4 +271,4 @@ def hub_errors(repo: str) -> Iterator[None]:
         if not is_transport_error(error):
             raise
         reason = str(error).strip()[:200] or type(error).__name__
-        raise UsageError(f"{repo}: download failed: {reason}", "pull again to go on") from None
+        raise UsageError(f"{repo}: the hub does not answer: {reason}", "try again; what has arrived is kept") from None
