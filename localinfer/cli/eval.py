@@ -10,11 +10,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from localinfer.cli.options import add_engine_options, add_model, engine_options
+from localinfer.cli.options import add_engine_options, add_model, engine_options, integer
 from localinfer.cli.progress import StatusLine
 from localinfer.cli.resolve import resolve
 from localinfer.errors import UsageError
 
+MOST_RECORDS = 100_000
 KV_TYPES = ("q8_0", "q8_0/q4_0", "q4_0")
 
 
@@ -27,6 +28,11 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument("--limit", type=int, metavar="N", help="only the first N tokens of the text")
     parser.add_argument("--compare-kv", action="store_true", help="KL divergence of each KV type from f16")
     parser.add_argument(
+        "--records",
+        metavar="N,N",
+        help="also look for one of N six-digit records, in four documents of each length, with each KV type",
+    )
+    parser.add_argument(
         "--against", metavar="MODEL", help="KL divergence of another quantization of the model from this one"
     )
     parser.add_argument("--json", action="store_true")
@@ -37,6 +43,9 @@ def run(args: argparse.Namespace) -> int:
     from localinfer.engine.engine import open_engine
     from localinfer.eval import as_json, evaluate, windows
 
+    lengths = [integer("--records")(n) for n in args.records.split(",")] if args.records else []
+    if any(not 4 <= n <= MOST_RECORDS for n in lengths):
+        raise UsageError(f"--records: expected numbers from 4 to {MOST_RECORDS}, found {args.records!r}")
     text = read_text(args.text)
     path = resolve(args.model)
     options = replace(engine_options(args), ctx=max(args.window, 4))
@@ -61,10 +70,29 @@ def run(args: argparse.Namespace) -> int:
         )
         line.clear()
     result = as_json(total, apart)
+    if lengths:
+        result["retrieval"] = _retrieval(path, options, lengths, line)
     if "against" in result["kv"]:
         result["against"] = result["kv"].pop("against")
     print(json.dumps(result) if args.json else table(result))
     return 0
+
+
+def _retrieval(path: Path, options: Any, lengths: list[int], line: StatusLine) -> dict[str, dict[str, str]]:
+    """By KV type and number of records: exact answers of all, `4/4`."""
+    from localinfer.engine.engine import open_engine
+    from localinfer.retrieval import DOCUMENTS, context_for, found
+
+    with open_engine(path, options) as engine:
+        ctx = max(context_for(engine, n) for n in lengths)
+    right: dict[str, dict[str, str]] = {}
+    for kv in ("f16", *KV_TYPES):
+        with open_engine(path, replace(options, ctx=ctx, kv=kv)) as engine:
+            for n in lengths:
+                line.show(f"looking for one of {n} records with {kv} KV")
+                right.setdefault(kv, {})[str(n)] = f"{found(engine, n)}/{DOCUMENTS}"
+    line.clear()
+    return right
 
 
 def read_text(name: str) -> str:
@@ -84,4 +112,7 @@ def table(result: dict[str, Any]) -> str:
         lines.append(f"{'':14} {'KL mean':>10} {'KL 99 %':>10} {'same best':>10} {'perplexity':>11}")
     for name, d in rows.items():
         lines.append(f"{name:14} {d['kld_mean']:10.2e} {d['kld_p99']:10.2e} {d['top1']:10.2%} {d['ppl']:11.4f}")
+    for kv, counts in result.get("retrieval", {}).items():
+        exact = ", ".join(f"{right} of {n} records" for n, right in counts.items())
+        lines.append(f"{kv + ' KV':14} found exactly: {exact}")
     return "\n".join(lines)

@@ -9,6 +9,7 @@ from localinfer.cli.styled import Span, print_columns, print_line
 from localinfer.cli.terminal_text import one_line
 from localinfer.kv.spec import PAGE_TOKENS
 from localinfer.planner.context_limit import group_layers
+from localinfer.planner.kv_quality import kv_trades
 from localinfer.planner.plan import PARTS, Plan
 from localinfer.planner.report import layers_json, weights_and_kv_alone
 from localinfer.units import GB, GIB, format_bytes, format_bytes_both
@@ -46,6 +47,8 @@ def print_answer(answer: Answer, layers: bool) -> None:
     _print_verdict(plan)
     if plan.max_ctx:
         print_line(_contexts(plan))
+    for line in kv_trades(plan):
+        print_line(line)
     if layers:
         print_columns(_layers(plan), ">><>><>>")
         for line in _rings(plan):

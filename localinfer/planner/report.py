@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from localinfer.planner.context_limit import group_layers
+from localinfer.planner.kv_quality import chosen_trade
 from localinfer.planner.ladder import Repair
 from localinfer.planner.plan import PARTS, Plan
 from localinfer.planner.platforms import rules_for
@@ -95,6 +96,7 @@ def plan_notes(plan: Plan) -> list[str]:
         notes.append(f"fits after closing {format_bytes(plan.short_now)} of other programs")
     notes.extend(model.config.notices if model.config else ())
     notes.extend(plan.kv.notices if plan.kv else ())
+    notes.extend(chosen_trade(plan))
     return notes
 
 
