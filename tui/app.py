@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 from collections.abc import Iterable
 from dataclasses import replace
@@ -196,4 +197,15 @@ def run_app(
 
         session = ChatSession(HistoryStore(paths.sessions_dir()), params or SamplingParams())
         return run_plain(service, path, options, session)
-    return LocalinferApp(service, path, options, params, settings=settings, trouble=trouble).run() or 0
+    app = LocalinferApp(service, path, options, params, settings=settings, trouble=trouble)
+    keep_pauses_short()
+    return app.run() or 0
+
+
+def keep_pauses_short() -> None:
+    """The collector looks at little at a time, and never again at what was imported: a pause holds up keys and text.
+
+    The command line lets 50,000 objects gather, to start fast; going through those takes 80 ms.
+    """
+    gc.freeze()
+    gc.set_threshold(2_000, 5, 100)

@@ -49,8 +49,8 @@ __all__ = [
     "TurnText",
 ]  # fmt: skip
 
-FRAME_S = 1 / 30
-SCREEN_SHARE = 0.2  # the part of a core that showing streamed text may take
+FRAME_S = 1 / 20
+SCREEN_SHARE = 0.12  # the part of a core that showing streamed text may take
 SLOWEST_FRAME_S = 0.2
 
 

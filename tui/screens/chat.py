@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -46,6 +47,7 @@ from localinfer.tui.widgets.tree_panel import TreePanel
 if TYPE_CHECKING:
     from localinfer.tui.app import LocalinferApp
 
+STATUS_EACH_S = 0.25  # no eye follows more, and drawing above and below the composer means drawing that too
 NOTICE_ID = -1  # of views that are not part of the conversation
 NOT_STARTED = TurnFailed(0, "no model is open", "", 6)  # why was said before, or the user stopped it
 
@@ -82,6 +84,7 @@ class ChatScreen(ChatCommands, Screen[None]):
         self._answer: MessageView | None = None  # the one that streams
         self._stopping = False
         self._prompt_tokens = 0
+        self._status_at = 0.0  # when the figures were shown last
 
     def compose(self) -> ComposeResult:
         yield TopBar()
@@ -246,8 +249,10 @@ class ChatScreen(ChatCommands, Screen[None]):
         self.session.grow(event.answer, event.thinking)
         view.thinking_s = turn.thinking_s
         self.transcript.feed(view, event.answer, event.thinking)
-        used = self._prompt_tokens + event.n_tokens
-        self.set_status(state="writing", detail="", fraction=0.0, decode_tok_s=event.tok_s, context_used=used)
+        if self.status_bar.line.state != "writing" or time.monotonic() - self._status_at > STATUS_EACH_S:
+            self._status_at = time.monotonic()
+            used = self._prompt_tokens + event.n_tokens
+            self.set_status(state="writing", detail="", fraction=0.0, decode_tok_s=event.tok_s, context_used=used)
 
     def on_turn_notice(self, event: TurnNotice) -> None:
         self.notify(event.text, markup=False)

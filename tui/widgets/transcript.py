@@ -14,16 +14,18 @@ from rich.segment import Segment
 from rich.style import Style
 from textual import events
 from textual.binding import Binding, BindingType
-from textual.geometry import Size
+from textual.geometry import Region, Size
 from textual.message import Message
 from textual.scroll_view import ScrollView
 from textual.selection import Selection
 from textual.strip import Strip
+from textual.widget import Widget
 
-from localinfer.tui.markdown.rows import Row, Styles, row_text
+from localinfer.tui.markdown.rows import Row, Run, Styles, row_text
 from localinfer.tui.widgets.message_view import GUTTER, MessageView
 
 BATCH_CHARS = 24_000  # laid out at a time, above what is on screen
+MAX_STRIPS = 2000  # kept: many times what a screen shows
 
 _STYLES = (
     "em", "strong", "strike", "link", "link-target", "code-inline", "h1", "h2", "h3", "h4", "bullet", "quote",
@@ -81,6 +83,7 @@ class Transcript(ScrollView, can_focus=True):
         self._n_waiting = 0  # views at the front that are not laid out yet
         self._ends: list[int] = []  # row after the last of each laid out view
         self._style_cache: dict[Styles, Style] = {}
+        self._strip_cache: dict[int, tuple[Row, object, Strip]] = {}  # by the id of the row, which it holds
         self._cursor: int | None = None  # index of the message that keys act on
         self.following = True
         self._told = (True, 0)
@@ -168,11 +171,21 @@ class Transcript(ScrollView, can_focus=True):
 
     def _resized(self) -> None:
         n_rows = self._ends[-1] if self._ends else 0
-        self.virtual_size = Size(self._inner_width, n_rows)
+        self._set_virtual_size(Size(self._inner_width, n_rows))
         if self.following:
             self._scroll(self._max_y)
         self._tell()
         self.refresh()
+
+    def _set_virtual_size(self, size: Size) -> None:
+        """Only a scrollbar that comes or goes, or a new width, is a reason to lay out the whole screen."""
+        overflows = size.height > self.container_size.height
+        if overflows != self.show_vertical_scrollbar or size.width != self.virtual_size.width:
+            self.virtual_size = size
+            return
+        self.set_reactive(Widget.virtual_size, size)
+        if overflows:
+            self.vertical_scrollbar.window_virtual_size = size.height
 
     @property
     def _max_y(self) -> int:
@@ -320,6 +333,7 @@ class Transcript(ScrollView, can_focus=True):
     def notify_style_update(self) -> None:
         super().notify_style_update()
         self._style_cache.clear()
+        self._strip_cache.clear()
 
     def _style(self, styles: Styles) -> Style:
         found = self._style_cache.get(styles)
@@ -330,23 +344,48 @@ class Transcript(ScrollView, can_focus=True):
             self._style_cache[styles] = found
         return found
 
-    def render_line(self, y: int) -> Strip:
-        y += self.scroll_offset.y
-        width = self.size.width
-        found = self._locate(y)
-        ground = self._style(())
-        if found is None:
-            return Strip.blank(width, ground)
-        runs = [(" " * self._margin, ()), self._bar(*found), *found[0].row(found[1])]
-        segments = [Segment(text, self._style(styles)) for text, styles in runs if text]
-        strip = Strip(segments).adjust_cell_length(width, ground)
-        selection = self.text_selection
-        span = selection.get_span(y) if selection else None
+    def render_lines(self, crop: Region) -> list[Strip]:
+        """Lines of the widget, padding included. While text streams nearly all rows only change their place: a row is
+        made into a strip once, and what Textual keeps with a strip (its escape sequences, its cuts) is kept with it."""
+        width, top, ground = self.region.width, self.gutter.top, self._style(())
+        filters, background = self.get_line_filters(), self.background_colors[1]
+        blank, first = Strip.blank(width, ground), self.scroll_offset.y - top
+        frame = (width, self.gutter.left + self._margin)
+        selecting = self.text_selection is not None
+        strips = []
+        for y in crop.line_range:
+            found = self._locate(first + y) if y >= top else None
+            strip = self._line(first + y, *found, frame, selecting) if found else blank
+            for line_filter in filters:
+                strip = strip.apply_filter(line_filter, background)
+            strips.append(strip if crop.column_span == (0, width) else strip.crop(*crop.column_span))
+        return strips
+
+    def _line(self, y: int, view: MessageView, index: int, frame: tuple[int, int], selecting: bool) -> Strip:
+        """The strip of a message's row, which is at `y`; the kept one where nothing that shows in it has changed."""
+        row, looks = view.row(index), (y, self._bar(view, index), frame)
+        if selecting:
+            return self._strip(row, *looks)
+        kept = self._strip_cache.get(id(row))
+        if kept is None or kept[0] is not row or kept[1] != looks:
+            if len(self._strip_cache) > MAX_STRIPS:
+                self._strip_cache.clear()
+            kept = self._strip_cache[id(row)] = (row, looks, self._strip(row, *looks))
+        return kept[2]
+
+    def _strip(self, row: Row, y: int, bar: Run, frame: tuple[int, int]) -> Strip:
+        """A row between its margins, the selected part coloured; every cell of its text knows its place."""
+        width, left = frame
+        runs = [(" " * (left - self.gutter.left), ()), bar, *row]
+        strip = Strip([Segment(text, self._style(styles)) for text, styles in runs if text])
+        strip = strip.adjust_cell_length(self.size.width, self._style(()))
+        span = self.text_selection.get_span(y) if self.text_selection else None
         if span is not None:
             strip = self._selected(strip, *span)
-        return strip.apply_offsets(0, y)
+        margin = Strip.blank(self.gutter.left, self._style(()))
+        return Strip.join([margin, strip.apply_offsets(0, y)]).adjust_cell_length(width, self._style(()))
 
-    def _bar(self, view: MessageView, index: int) -> tuple[str, Styles]:
+    def _bar(self, view: MessageView, index: int) -> Run:
         if index == view.n_rows - 1:  # the empty row that parts two messages
             return "  ", ()
         if view is self.cursor:
