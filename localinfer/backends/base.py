@@ -67,7 +67,7 @@ class KVCache(Protocol):
 
     @property
     def n_bytes(self) -> int:
-        """Bytes allocated; equals spec.n_bytes + spec.checkpoint_bytes."""
+        """Bytes allocated: spec.n_bytes, and up to spec.checkpoint_bytes more."""
 
     def truncate(self, length: int) -> int:
         """Forget all tokens after `length`; returns the length that could be kept (0: prefill again)."""

@@ -319,7 +319,7 @@ class Engine:
             kv = self.conversation.kv
             drafts, touched = generation.draft.proposed, getattr(kv, "touched_bytes", None)
             used = Used(self.conversation.length, self._sizer.largest, drafts, touched)
-            kv_bytes = kv.n_bytes - self.kv_spec.checkpoint_bytes  # those are a row of their own
+            kv_bytes = min(kv.n_bytes, self.kv_spec.n_bytes)  # checkpoints are a row of their own
             self._memory.write(kv_bytes, self._model.scratch_bytes, used)
         paging = self._model.paging.since(paged_before) if self._model.paging and paged_before else None
         if self._watch and paging and (text := self._watch.notice(paging)):

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 
 import pytest
 
 import localinfer
 from localinfer.draft_corpus import corpus
-from localinfer.engine.params import SamplingParams
+from localinfer.engine.engine import open_engine
+from localinfer.engine.params import EngineOptions, SamplingParams
 
 pytestmark = pytest.mark.model
 
@@ -89,3 +91,49 @@ def test_a_chat_through_the_service(name):
         assert "Paris" in done.text
     else:
         assert any(isinstance(e, Notice) and "no chat template" in e.text for e in events)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", FILES)
+def test_a_short_turn_after_2000_tokens_is_quick_and_the_same(name, capsys):
+    """The second turn puts its own 20 tokens through: the first token comes in a tenth of the time."""
+    greedy = SamplingParams(temperature=0, max_tokens=16, ignore_eos=True)
+    with localinfer.load(model_path(name), ctx=4096, backend="cpu") as engine:
+        ids = engine.tokenizer.encode("\n".join(p.text for p in corpus()))[:2000]
+        assert len(ids) == 2000
+        *_, first = engine.generate(ids, greedy)
+        longer = [*ids, *first.tokens, *engine.tokenizer.encode(" And then what happened after that day? " * 4)][:2036]
+        *_, second = engine.generate(longer, greedy)
+        assert second.stats.cached_tokens == 2015 and second.stats.prompt_tokens == 2036
+        with capsys.disabled():
+            print(f"\n{name}: first token after {first.stats.ttft_s:.2f} s, then {second.stats.ttft_s:.2f} s")
+        assert second.stats.ttft_s < first.stats.ttft_s / 10
+        engine.conversation.clear()
+        *_, fresh = engine.generate(longer, greedy)
+        assert fresh.stats.cached_tokens == 0 and fresh.tokens == second.tokens
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", FILES)
+def test_a_saved_cache_of_4k_is_back_in_a_fifth_of_the_prefill(name, capsys):
+    """LOCALINFER_TEST_LONG=1: prefilling 4,000 tokens takes up to a minute."""
+    if not os.environ.get("LOCALINFER_TEST_LONG"):
+        pytest.skip("LOCALINFER_TEST_LONG=1 asks for it")
+    options = EngineOptions(ctx=4200, backend="cpu", snapshot_bytes=10**10)
+    greedy = SamplingParams(temperature=0, max_tokens=8, ignore_eos=True)
+    with open_engine(model_path(name), options) as engine:
+        ids = (engine.tokenizer.encode("\n".join(p.text for p in corpus())) * 3)[:4096]
+        *_, first = engine.generate(ids, greedy)
+        engine._unsaved = "long"
+        assert engine.save()
+    with open_engine(model_path(name), options) as engine:
+        start = time.perf_counter()
+        longer = [*ids, *first.tokens, 5]
+        assert list(engine._reopen("long", longer, 0)) == []
+        restore_s = time.perf_counter() - start
+        *_, second = engine.generate(longer, greedy)
+        assert second.stats.cached_tokens == 4096 + 7
+    prefill_s = 4096 / first.stats.prefill_tok_s
+    with capsys.disabled():
+        print(f"\n{name}: 4,096 tokens prefilled in {prefill_s:.2f} s, restored in {restore_s:.2f} s")
+    assert restore_s < prefill_s / 5

@@ -6,7 +6,7 @@ write: MLX would then copy the whole buffer.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import mlx.core as mx
@@ -15,7 +15,7 @@ import numpy as np
 from localinfer.backends.base import OneTimeline
 from localinfer.backends.mlx.kv_codec import decode, encode, row_elements, stored_dtype
 from localinfer.errors import BackendError
-from localinfer.kv.spec import KVLayer, KVSpec
+from localinfer.kv.spec import PAGE_TOKENS, KVLayer, KVSpec, checkpoint_pages
 from localinfer.units import format_bytes
 
 Encoder = Callable[[mx.array, str], mx.array]  # (T, G, D) float32, KV type -> (T, G, row_elements)
@@ -39,8 +39,20 @@ class Slots:
         return self.last - (self.last - np.arange(self.n_slots)) % self.ring
 
 
+@dataclass(frozen=True)
+class Mark:
+    """What windows and states were at `length`: rows of keys and values from position `first` on, layer by layer."""
+
+    length: int
+    first: dict[int, int]
+    rows: dict[int, tuple[mx.array, mx.array]]
+    states: dict[tuple[int, str], mx.array]
+
+
 class MLXKV(OneTimeline):
-    """The cache of one conversation. Its buffers are allocated at once; a recurrent state at its first use."""
+    """The cache of one timeline: it can go back along it, and keeps no other.
+
+    Its buffers are allocated at once; a recurrent state at its first use."""
 
     def __init__(self, spec: KVSpec, encoder: Encoder = encode) -> None:
         self.spec = spec
@@ -50,6 +62,7 @@ class MLXKV(OneTimeline):
         self._k = [_buffer(layer, layer.d_k, layer.k_type, False) for layer in spec.layers]
         self._v = [_buffer(layer, layer.d_v, layer.v_type, layer.v_in_k) for layer in spec.layers]
         self._states: dict[tuple[int, str], mx.array] = {}
+        self._marks: list[Mark] = []  # of the running timeline, by length
         try:
             mx.eval(*self._k, *self._v)
         except RuntimeError as error:
@@ -108,13 +121,50 @@ class MLXKV(OneTimeline):
         return [*self._k, *self._v, *self._states.values()]
 
     def truncate(self, length: int) -> int:
-        """All is forgotten where a recurrent state, or a ring that has overwritten what it needs, cannot go back."""
+        """Where a recurrent state, or a ring that has overwritten what it needs, cannot go back: to the last mark
+        before that length, or to nothing."""
         if length < self.length:
-            self.length = length if self._can_return_to(length) else 0
-            self._states.clear()
+            self._marks = [mark for mark in self._marks if mark.length <= length]
+            if self._can_return_to(length):
+                self.length = length
+            elif self._marks and length:
+                self._return_to(self._marks[-1])
+            else:
+                self.length = 0
+                self._states.clear()
         if self.length == 0:
             self._highest = 0
+            self._marks.clear()
         return self.length
+
+    def mark(self, tokens: Sequence[int]) -> None:
+        """Keep copies of windows and states, as many as the spec has room for; the oldest go first."""
+        known = any(mark.length == self.length for mark in self._marks)
+        if not self.spec.remembers or known or not self.length:
+            return
+        first = {i: self._first_kept(layer) for i, layer in enumerate(self.spec.layers) if layer.spare_pages}
+        slots = {i: self._slots(i, at) for i, at in first.items()}
+        rows = {i: (self._k[i][:, s], self._v[i][:, s]) for i, s in slots.items()}
+        mx.eval(list(rows.values()))
+        self._marks.append(Mark(self.length, first, rows, dict(self._states)))
+        del self._marks[: -_most_marks(self.spec)]
+
+    def _return_to(self, mark: Mark) -> None:
+        self.length = mark.length
+        for i, (k, v) in mark.rows.items():
+            slots = self._slots(i, mark.first[i])
+            self._k[i][:, slots], self._v[i][:, slots] = k, v
+        oldest = [first + self.spec.layers[i].n_tokens for i, first in mark.first.items()]
+        self._highest = max([self.length, *oldest])  # as if the ring had overwritten all before what was kept
+        self._states = dict(mark.states)
+
+    def _first_kept(self, layer: KVLayer) -> int:
+        """The oldest position that a mark keeps: the window, as far as the ring still has it, and a page more."""
+        return max(0, self._highest - layer.n_tokens, self.length - layer.window + 1 - PAGE_TOKENS)
+
+    def _slots(self, layer: int, first: int) -> mx.array:
+        """Where the positions first..length-1 lie."""
+        return mx.array(np.arange(first, self.length) % self.spec.layers[layer].n_tokens)
 
     def _can_return_to(self, length: int) -> bool:
         """A ring must still hold the window of the token that comes next."""
@@ -123,6 +173,12 @@ class MLXKV(OneTimeline):
             for layer in self.spec.layers
             if layer.window and layer.n_pages
         )
+
+
+def _most_marks(spec: KVSpec) -> int:
+    """That fit into the spare pages and states."""
+    pages = [layer.spare_pages // checkpoint_pages(layer.window) for layer in spec.layers if layer.spare_pages]
+    return min([*pages, *(layer.spare_states for layer in spec.layers if layer.spare_states)])
 
 
 def _buffer(layer: KVLayer, d: int, kv_type: str, absent: bool) -> mx.array:

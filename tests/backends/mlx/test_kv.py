@@ -11,7 +11,7 @@ from localinfer.backends.mlx.kv_codec import decode, encode
 from localinfer.formats.dequant import dequantize
 from localinfer.formats.ggml_types import GGMLType
 from localinfer.formats.quant import quantize
-from localinfer.kv.spec import PAGE_TOKENS, KVLayer, KVSpec, layer_pages
+from localinfer.kv.spec import PAGE_TOKENS, KVLayer, KVSpec, checkpoint_pages, layer_pages
 
 
 def layer(kv_type: str = "f32", window: int = 0, n_ctx: int = 128, chunk: int = 16, **more) -> KVLayer:
@@ -105,3 +105,39 @@ def test_recurrent_state_cannot_go_back() -> None:
 
 def test_pages_are_whole() -> None:
     assert MLXKV(spec(layer(window=3))).stored(0)[0].shape[1] % PAGE_TOKENS == 0
+
+
+def test_a_rolled_ring_and_a_state_go_back_to_a_mark() -> None:
+    """Marked at 50, rolled on to 110: back at 50 the window holds what it held, the state is that of 50."""
+    window = layer(window=20, spare_pages=2 * checkpoint_pages(20))
+    kv, history = MLXKV(spec(window, layer(state_bytes=64, spare_states=2))), []
+    rng = np.random.default_rng(0)
+    for n in (16, 16, 16, 2):
+        fill(kv, n, rng, history)
+    kv.set_state(1, "scan", mx.array([50.0]))
+    kv.mark(range(50))
+    for _ in range(4):
+        fill(kv, 15, rng, history)
+    kv.set_state(1, "scan", mx.array([110.0]))
+    tokens = [*range(110)]
+    assert kv.switch(tokens, [*range(70), 7, 7]) == 50  # the newest mark before they part
+    assert kv.state(1, "scan", (1,)).item() == 50.0
+    del history[50:]
+    slots = fill(kv, 3, rng, history)
+    keys = np.array(kv.read(0, 0, slots.n_slots)[0]).transpose(1, 0, 2)
+    held = {p: keys[s] for s, p in enumerate(slots.positions().tolist())}
+    assert all(np.array_equal(held[p], history[p]) for p in range(51 - 20, 53))
+    assert kv.truncate(20) == 0  # before any mark
+
+
+def test_marks_take_no_more_than_was_planned() -> None:
+    window = layer(window=20, spare_pages=2 * checkpoint_pages(20))
+    kv, history = MLXKV(spec(window)), []
+    rng = np.random.default_rng(0)
+    for _ in range(7):
+        fill(kv, 16, rng, history)
+        kv.mark(range(kv.length))
+    assert [mark.length for mark in kv._marks] == [96, 112]
+    kept = sum(a.nbytes for mark in kv._marks for rows in mark.rows.values() for a in rows)
+    assert kept <= window.spare_bytes
+    assert MLXKV(spec(layer(window=20))).mark(range(5)) is None
