@@ -15,6 +15,7 @@ from typing import Any, Protocol
 from textual.message import Message
 from textual.message_pump import MessagePump
 
+from localinfer.backends.base import PagingState, disk_is_slow
 from localinfer.engine.events import (
     GenerationEvent,
     LoadProgress,
@@ -29,24 +30,9 @@ from localinfer.engine.params import SLOW_TOK_S, EngineOptions, EngineStatus, Sa
 from localinfer.errors import LocalinferError, TooSlow
 
 __all__ = [
-    "SLOW_TOK_S",
-    "EngineBridge",
-    "EngineOptions",
-    "EngineStatus",
-    "ModelFailed",
-    "ModelLoading",
-    "ModelOpened",
-    "Prompt",
-    "SamplingParams",
-    "Service",
-    "TextDelta",
-    "TurnDone",
-    "TurnEnded",
-    "TurnFailed",
-    "TurnNotice",
-    "TurnReading",
-    "TurnStats",
-    "TurnText",
+    "SLOW_TOK_S", "EngineBridge", "EngineOptions", "EngineStatus", "ModelFailed", "ModelLoading", "ModelOpened",
+    "PagingState", "Prompt", "SamplingParams", "Service", "TextDelta", "TurnDone", "TurnEnded", "TurnFailed",
+    "TurnNotice", "TurnReading", "TurnStats", "TurnText", "disk_is_slow",
 ]  # fmt: skip
 
 FRAME_S = 1 / 20

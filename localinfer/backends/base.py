@@ -52,6 +52,15 @@ class PagingState:
         return PagingState(*(getattr(self, f.name) - getattr(earlier, f.name) for f in fields(self)))
 
 
+SLOW_SHARE = 0.7  # of the forecast speed of a disk: below, the user should know
+LEAST_READ_S = 0.5  # shorter than this says nothing about a disk
+
+
+def disk_is_slow(p: PagingState, forecast_bytes_s: float) -> bool:
+    """Did these reads fall clearly behind the forecast?"""
+    return p.read_s >= LEAST_READ_S and p.read_bytes < SLOW_SHARE * forecast_bytes_s * p.read_s
+
+
 class KVCache(Protocol):
     """Stored keys and values: those of a running timeline of tokens, and of earlier ones as far as there is room."""
 

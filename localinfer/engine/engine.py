@@ -118,7 +118,11 @@ class Engine:
         self._device = backend.device_info()
         self._sizer = ChunkSizer(self.kv_spec.chunk, whole=model.paging is not None)
         self._watch = PagingWatch(plan) if plan and model.paging else None
-        self._memory = MemoryRecord(plan) if plan and self._device.backend == "cpu" else None
+        self._memory = MemoryRecord(plan) if plan and self._records_memory(model) else None
+
+    def _records_memory(self, model: LoadedModel) -> bool:
+        """Paged, room for experts fills up slowly: what is measured then says nothing about the plan's other terms."""
+        return self._device.backend == "cpu" and model.paging is None
 
     @cached_property
     def kv_spec(self) -> KVSpec:

@@ -12,7 +12,6 @@ from localinfer.planner.facts import ModelFacts
 from localinfer.planner.plan import Plan
 from localinfer.planner.roofline import attention_pairs, paged_tok_s, prefill_chunks, window_pairs
 from localinfer.records import dataclass
-from localinfer.units import format_bytes
 
 
 @dataclass(frozen=True)
@@ -131,7 +130,7 @@ PAGED_SHARE = 0.85  # of the bound that decoding from storage reaches: reads and
 
 def _expected_paged(plan: Plan, bound: float | None) -> tuple[float | None, str]:
     """Storage decides: "pages: 10.4 GB per token over 5.1 GB/s, at most 0.49 tok/s"."""
-    stored = format_bytes(paged_read_bytes(plan))
+    stored = f"{paged_read_bytes(plan) / 1e9:.3g} GB"
     if bound is None or not plan.budget.link_bytes_s:
         return None, f"pages: {stored} per token; the speed of the disk is not known, `localinfer doctor` measures it"
     text = f"pages: {stored} per token over {plan.budget.link_bytes_s / 1e9:.2g} GB/s, at most {bound:.2g} tok/s"

@@ -89,7 +89,8 @@ def test_a_limit_that_is_lowered_while_running(small: Path, monkeypatch) -> None
 
 
 def test_a_disk_slower_than_forecast_is_said_once() -> None:
-    watch = PagingWatch(SimpleNamespace(budget=SimpleNamespace(link_bytes_s=2e9)))  # type: ignore[arg-type]
+    streams = SimpleNamespace(streamed_bytes=1)
+    watch = PagingWatch(SimpleNamespace(budget=SimpleNamespace(link_bytes_s=2e9), paging=streams))  # type: ignore[arg-type]
     assert watch.notice(PagingState(read_bytes=2 * 10**9, read_s=1.0)) == ""
     assert "0.5 GB/s instead of 2" in watch.notice(PagingState(read_bytes=10**9, read_s=2.0))
     assert watch.notice(PagingState(read_bytes=10**9, read_s=2.0)) == ""

@@ -39,7 +39,7 @@ from localinfer.tui.widgets.completion_menu import CompletionMenu
 from localinfer.tui.widgets.composer import Composer
 from localinfer.tui.widgets.memory_bar import MemoryBar
 from localinfer.tui.widgets.message_view import MessageView
-from localinfer.tui.widgets.status_bar import StatusBar, StatusLine
+from localinfer.tui.widgets.status_bar import StatusBar, StatusLine, paging_words
 from localinfer.tui.widgets.top_bar import TopBar
 from localinfer.tui.widgets.transcript import Transcript
 from localinfer.tui.widgets.tree_panel import TreePanel
@@ -85,6 +85,7 @@ class ChatScreen(ChatCommands, Screen[None]):
         self._stopping = False
         self._prompt_tokens = 0
         self._status_at = 0.0  # when the figures were shown last
+        self._disk_forecast = 0.0  # bytes/s that streamed weights were planned with
 
     def compose(self) -> ComposeResult:
         yield TopBar()
@@ -225,6 +226,7 @@ class ChatScreen(ChatCommands, Screen[None]):
         self.query_one(TopBar).model_text = f"{self.session.model} {status.quant}".strip()
         self.composer.placeholder = f"Message {self.session.model}"
         self.query_one("#welcome-model", Static).update(Content(_model_line(status)))
+        self._disk_forecast = _disk_forecast(status.plan)
         self.status_bar.line = StatusLine("ready", context_limit=status.ctx, memory_bytes=status.peak_bytes)
         for bar in self.query(MemoryBar):
             bar.plan = status.plan
@@ -274,8 +276,10 @@ class ChatScreen(ChatCommands, Screen[None]):
 
     def _turn_done(self, event: TurnDone) -> None:
         stats = event.stats
+        paging, slow = paging_words(stats.paging, stats.generated_tokens, self._disk_forecast)
         self.set_status(
-            state="ready", detail="", fraction=0.0, context_used=stats.context_used, context_limit=stats.context_limit,
+            state="ready", paging=paging, disk_is_slow=slow, detail="", fraction=0.0,
+            context_used=stats.context_used, context_limit=stats.context_limit,
             cached_tokens=stats.cached_tokens, prompt_tokens=stats.prompt_tokens, prefill_tok_s=stats.prefill_tok_s,
             decode_tok_s=stats.decode_tok_s, ttft_s=stats.ttft_s, draft_gain=stats.draft_gain,
             memory_bytes=stats.memory.peak_bytes or self.status_bar.line.memory_bytes,
@@ -420,6 +424,12 @@ def _note(message: ChatMessage) -> str:
     rate = stats.get("decode_tok_s") or 0.0
     n = stats.get("generated_tokens") or 0
     return "  ".join(part for part in (f"{rate:.1f} tok/s" if rate else "", f"{n} tokens" if n else "") if part)
+
+
+def _disk_forecast(plan: Any) -> float:
+    """Bytes/s that a plan streams weights with; 0 where it streams none."""
+    paging = getattr(plan, "paging", None)
+    return plan.budget.link_bytes_s or 0.0 if paging is not None and paging.streamed else 0.0
 
 
 def _model_line(status: EngineStatus) -> str:

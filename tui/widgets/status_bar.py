@@ -9,6 +9,7 @@ from rich.text import Text
 from textual.reactive import reactive
 from textual.widget import Widget
 
+from localinfer.tui.bridge import PagingState, disk_is_slow
 from localinfer.units import format_bytes
 
 GAUGE = 10  # cells
@@ -32,7 +33,22 @@ class StatusLine:
     decode_tok_s: float = 0.0
     ttft_s: float = 0.0
     draft_gain: float = 1.0  # speed of decoding by drafting
+    paging: str = ""  # how weights come from the disk, where they do
+    disk_is_slow: bool = False  # slower than forecast
     memory_bytes: int = 0
+
+
+def paging_words(p: PagingState | None, tokens: int, forecast_bytes_s: float) -> tuple[str, bool]:
+    """A turn's paging in a few words, and whether the disk was slower than forecast. Empty where nothing is paged."""
+    if p is None or not tokens:
+        return "", False
+    words = [f"pages {p.read_bytes / tokens / 1e9:.2g} GB a token"]
+    if p.lookups:
+        words.append(f"{p.hits / p.lookups:.0%} of experts in memory")
+    slow = disk_is_slow(p, forecast_bytes_s)
+    if slow:
+        words.append(f"disk {p.read_bytes / p.read_s / 1e9:.2g} GB/s, {forecast_bytes_s / 1e9:.2g} forecast")
+    return ", ".join(words), slow
 
 
 _SIGNS = {"ready": ("●", "success"), "loading": ("◌", "accent"), "reading": ("◐", "accent"), "writing": ("◉", "accent"),
@@ -78,6 +94,8 @@ class StatusBar(Widget):
             parts.append(self._text((f"{line.cached_tokens}", "text"), (f" cached +{new} new", "muted")))
         if line.draft_gain >= 1.05:
             parts.append(self._text(("draft ×", "muted"), (f"{line.draft_gain:.1f}", "text")))
+        if line.paging:
+            parts.insert(2, self._text((line.paging, "warning" if line.disk_is_slow else "muted")))
         if line.memory_bytes:
             parts.append(self._text((format_bytes(line.memory_bytes), "muted")))
         return parts
