@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import time
 
+import pytest
 from textual import events
 
+from localinfer.engine.params import EngineOptions
 from localinfer.errors import DoesNotFit, TooSlow
 from localinfer.tui.screens.confirm import ConfirmScreen
 from localinfer.tui.widgets.message_view import MessageView
@@ -223,3 +225,30 @@ async def test_a_conversation_saved_with_a_failing_disk_says_so_and_catches_up(m
         assert app.session.conversation.write_error == ""
     texts = [m.text for m in store.read(app.session.conversation.id).path()]
     assert texts == ["first", "one", "second", "two"]
+
+
+@pytest.mark.parametrize(("policy", "said"), [("stop", "then it stops"), ("drop", "then the oldest turns go")])
+async def test_a_context_that_fills_up_says_what_comes_next(make_app, policy, said):
+    app = make_app(Answer(prompt_tokens=100), Answer(prompt_tokens=1500))
+    app.options = EngineOptions(context_full=policy)
+    async with app.run_test(size=(120, 30)) as pilot:
+        await ask(pilot, "short")
+        assert said not in app.chat.status_bar.render().plain
+        await ask(pilot, "long")
+        assert said in app.chat.status_bar.render().plain
+
+
+async def test_streamed_text_does_not_lay_the_screen_out_anew(make_app, monkeypatch):
+    app = make_app(Answer(long_markdown(600), tok_s=600))
+    async with app.run_test(size=(100, 30)) as pilot:
+        await ask(pilot, "go", wait=False)
+        await until(lambda: app.chat.transcript.show_vertical_scrollbar)
+        await until(lambda: len(app.chat._answer.text) > 800)
+        layouts = []
+        refresh = app.chat._refresh_layout
+        monkeypatch.setattr(app.chat, "_refresh_layout", lambda *a, **k: (layouts.append(1), refresh(*a, **k)))
+        before = app.chat.transcript.virtual_size.height
+        await until(lambda: app.chat._answer is None)
+        assert app.chat.transcript.virtual_size.height > before + 10
+        assert len(layouts) <= 3
+        assert app.chat.transcript.vertical_scrollbar.window_virtual_size == app.chat.transcript.virtual_size.height

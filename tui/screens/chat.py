@@ -227,7 +227,10 @@ class ChatScreen(ChatCommands, Screen[None]):
         self.composer.placeholder = f"Message {self.session.model}"
         self.query_one("#welcome-model", Static).update(Content(_model_line(status)))
         self._disk_forecast = _disk_forecast(status.plan)
-        self.status_bar.line = StatusLine("ready", context_limit=status.ctx, memory_bytes=status.peak_bytes)
+        when_full = "then the oldest turns go" if self.app.options.context_full == "drop" else "then it stops"
+        self.status_bar.line = StatusLine(
+            "ready", context_limit=status.ctx, when_full=when_full, memory_bytes=status.peak_bytes
+        )
         for bar in self.query(MemoryBar):
             bar.plan = status.plan
         for notice in status.notices:

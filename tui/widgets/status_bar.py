@@ -13,6 +13,7 @@ from localinfer.tui.bridge import PagingState, disk_is_slow
 from localinfer.units import format_bytes
 
 GAUGE = 10  # cells
+LIMIT_IS_NEAR = 0.6  # of the context
 
 
 @dataclass(frozen=True)
@@ -27,6 +28,7 @@ class StatusLine:
     backend: str = ""
     context_used: int = 0
     context_limit: int = 0
+    when_full: str = ""  # what happens at the limit; shown when it comes near
     cached_tokens: int = 0
     prompt_tokens: int = 0
     prefill_tok_s: float = 0.0
@@ -84,7 +86,9 @@ class StatusBar(Widget):
             parts.append(self._text((f"{line.decode_tok_s:.1f}", "text"), (" tok/s", "muted")))
         if line.context_limit:
             used = f" {line.context_used}/{line.context_limit}"
-            parts.append(self._gauge(line.context_used / line.context_limit) + self._text((used, "muted")))
+            near = line.context_used >= LIMIT_IS_NEAR * line.context_limit and line.when_full
+            next_text = (f" {line.when_full}", "warning") if near else ("", "muted")
+            parts.append(self._gauge(line.context_used / line.context_limit) + self._text((used, "muted"), next_text))
         if line.prefill_tok_s:
             parts.append(self._text(("prompt ", "muted"), (f"{line.prefill_tok_s:.0f}", "text"), (" tok/s", "muted")))
         if line.ttft_s:
