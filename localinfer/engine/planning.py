@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import replace
-from datetime import datetime
 from typing import TYPE_CHECKING
 
 from localinfer.device import machine_name, process_memory, this_budget, usable_cores
@@ -20,6 +18,7 @@ from localinfer.planner.ladder import page_to_fit, repairs
 from localinfer.planner.ledger import Measured, Used, learned_runtime_bytes, record
 from localinfer.planner.plan import AUTO_CHECKPOINTS, Ask, Plan, make_plan
 from localinfer.planner.speed import speed_of, step_bound_s
+from localinfer.records import replace
 from localinfer.units import format_bytes_both
 
 if TYPE_CHECKING:
@@ -152,5 +151,7 @@ class MemoryRecord:
             anonymous_peak=self._anonymous,
             file_peak=self._file,
         )
+        from datetime import datetime  # `fit` reads this file and writes nothing
+
         with suppress(OSError):
             record(self._plan, measured, machine_name(), datetime.now().isoformat(timespec="seconds"), used)

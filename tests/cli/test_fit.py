@@ -200,24 +200,15 @@ def test_devices_are_listed(capsys):
 
 
 RUN = "import sys, resource; from localinfer.cli.main import main; code = main(sys.argv[1:]); "
-HEAVY = ("numpy", "mlx", "textual", "jinja2", "regex", "huggingface_hub", "localinfer.backends")
+HEAVY = ("numpy", "mlx", "textual", "jinja2", "regex", "huggingface_hub", "rich", "dataclasses", "localinfer.backends")
 
 
 @pytest.mark.parametrize("options", [(), ("--json",)])
-def test_it_loads_no_array_library(models, options):
+def test_it_loads_nothing_that_takes_time(models, options):
     script = RUN + f"found = [m for m in {HEAVY} if m in sys.modules]; assert not found, found; sys.exit(code)"
     path = str(models.path("llama-3.1-8b-q4_k"))
     done = subprocess.run(
         [sys.executable, "-c", script, "fit", path, *options], capture_output=True, text=True, timeout=60
-    )
-    assert done.returncode in (0, 3), done.stderr
-
-
-def test_json_loads_no_rich(models):
-    script = RUN + "assert 'rich' not in sys.modules; sys.exit(code)"
-    path = str(models.path("llama-3.1-8b-q4_k"))
-    done = subprocess.run(
-        [sys.executable, "-c", script, "fit", path, "--json"], capture_output=True, text=True, timeout=60
     )
     assert done.returncode in (0, 3), done.stderr
 
