@@ -58,7 +58,7 @@ async def test_a_slash_offers_commands_and_tab_completes(make_app):
     async with app.run_test() as pilot:
         await pilot.press("/", "s", "y")
         await pilot.pause()
-        assert app.chat.menu.display and app.chat.menu.value == "/system TEXT"
+        assert app.chat.completion.menu.display and app.chat.completion.menu.value == "/system TEXT"
         await pilot.press("tab")
         assert app.chat.composer.text == "/system "
         await pilot.press(*"hi", "enter")
@@ -86,7 +86,7 @@ async def test_a_file_is_attached_by_its_name(make_app, tmp_path):
     async with app.run_test() as pilot:
         await pilot.press(*"see @no")
         await pilot.pause()
-        assert app.chat.menu.value == "@notes.md"
+        assert app.chat.completion.menu.value == "@notes.md"
         await pilot.press("tab", "enter")
         await finished(app)
         assert app.bridge.service.asked[0][0] == [("user", "see @notes.md\n\n`notes.md`:\n```md\n# Notes\ntext\n```")]

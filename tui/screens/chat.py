@@ -17,7 +17,7 @@ from textual.widgets import Footer, Static, TextArea
 from localinfer.errors import LocalinferError
 from localinfer.history import ChatMessage
 from localinfer.settings import Settings
-from localinfer.tui.attachments import attach, path_being_typed, path_completions
+from localinfer.tui.attachments import attach
 from localinfer.tui.bridge import (
     EngineStatus,
     ModelFailed,
@@ -31,7 +31,8 @@ from localinfer.tui.bridge import (
     TurnReading,
     TurnText,
 )
-from localinfer.tui.commands import BY_NAME, completions, parse_command
+from localinfer.tui.commands import BY_NAME, parse_command
+from localinfer.tui.completion import Completion
 from localinfer.tui.markdown.code import warm_up
 from localinfer.tui.screens.chat_commands import ChatCommands
 from localinfer.tui.session import ChatSession, model_name
@@ -112,7 +113,7 @@ class ChatScreen(ChatCommands, Screen[None]):
         self.transcript = self.query_one(Transcript)
         self.composer = self.query_one(Composer)
         self.status_bar = self.query_one(StatusBar)
-        self.menu = self.query_one(CompletionMenu)
+        self.completion = Completion(self.composer, self.query_one(CompletionMenu))
         self.show_conversation()
 
     # the conversation on screen
@@ -383,42 +384,11 @@ class ChatScreen(ChatCommands, Screen[None]):
 
     @on(TextArea.Changed)
     def _typed(self, event: TextArea.Changed) -> None:
-        self.menu.rows = self._menu_rows()
-        self.composer.menu_open = bool(self.menu.rows)
-
-    def _menu_rows(self) -> list[tuple[str, str]]:
-        text = self.composer.text
-        if text.startswith("/"):
-            return [(f"/{c.name} {c.argument}".strip(), c.help) for c in completions(text)]
-        row, column = self.composer.cursor_location
-        typed = path_being_typed(self.composer.document.get_line(row)[:column])
-        return [] if typed is None else [("@" + path, "") for path in path_completions(typed)]
+        self.completion.show()
 
     @on(Composer.MenuKey)
     def _menu_key(self, event: Composer.MenuKey) -> None:
-        if event.key in ("up", "down"):
-            self.menu.move(-1 if event.key == "up" else 1)
-        elif event.key == "escape":
-            self.menu.rows = []
-            self.composer.menu_open = False
-        elif self.menu.value.startswith("/"):
-            self._complete_command(run=event.key == "enter")
-        else:
-            self._complete_path()
-
-    def _complete_command(self, run: bool) -> None:
-        name, _, argument = self.menu.value.partition(" ")
-        if run and (not argument or self.composer.text == name):
-            self.composer.put(name)
-            self.composer.action_send()
-        else:
-            self.composer.put(name + (" " if argument else ""))
-
-    def _complete_path(self) -> None:
-        row, column = self.composer.cursor_location
-        typed = path_being_typed(self.composer.document.get_line(row)[:column]) or ""
-        path = self.menu.value[1:]
-        self.composer.replace(path + ("" if path.endswith("/") else " "), (row, column - len(typed)), (row, column))
+        self.completion.take(event.key)
 
 
 def _note(message: ChatMessage) -> str:
