@@ -110,3 +110,13 @@ def test_sessions(cli, tmp_path):
     assert cli("sessions", "export", name, "-o", tmp_path / "no" / "folder.md")[0] == 2
     assert cli("sessions", "rm", name)[0] == 0
     assert cli("sessions", "show", name)[0] == 2
+
+
+def test_mlx_without_a_gpu_is_the_check_path(monkeypatch, cli):
+    """And `auto` chooses cpu: said in one line."""
+    monkeypatch.setattr("localinfer.engine.backend_choice.mlx_has_gpu", lambda: False)
+    monkeypatch.setattr(doctor, "find_spec", lambda name: True)
+    monkeypatch.setattr(doctor, "_version", lambda name: "0.32.4")
+    _, out, _ = cli("doctor", "--quick")
+    (line,) = [line for line in out.splitlines() if " mlx " in line and "without a GPU" in line]
+    assert "a slow path for checking; --backend auto chooses cpu" in line

@@ -21,7 +21,8 @@ from localinfer.models.config import ModelConfig
 from tests.backends.mlx.conftest import GOLDEN, golden_logits, tokens
 
 CPU = MLXDevice("cpu", "mlx-cpu", 1 << 30, mx.float32)
-MODELS = ["llama", "gemma3", "falcon-h1", "llama256-moe-Q4_K_M"]
+QUANTIZED = ["llama256-moe-Q4_K_M"]  # of blocks; all others in float32 or float16
+MODELS = ["llama", "gemma3", "falcon-h1", *QUANTIZED]
 
 
 @cache
@@ -51,9 +52,16 @@ def test_logits_match_the_cpu_backend(name: str) -> None:
     if library_path() is None:
         pytest.skip("the C kernels are not built")
     expected = logits(CpuBackend(open_library(), 1), name, 96)
-    # The cpu backend rounds what it multiplies with blocks to 16 bits.
-    limit = 5e-3 if name == "llama256-moe-Q4_K_M" else 1e-3
-    assert np.abs(logits(MLXBackend(device=CPU), name, 96) - expected).max() < limit
+    difference = np.abs(logits(MLXBackend(device=CPU), name, 96) - expected).max()
+    assert difference < (1e-3 * np.abs(expected).max() if name in QUANTIZED else 1e-3)
+
+
+@pytest.mark.parametrize("name", QUANTIZED)
+def test_the_difference_is_the_cpu_backends_rounding(name: str) -> None:
+    """It rounds what it multiplies with blocks to 16 bits; mlx does not, and agrees with the float32 reference. No
+    router's choice flips: a dense model differs as much."""
+    found = logits(MLXBackend(device=CPU), name, 96)
+    assert np.abs(found - logits(ReferenceBackend(), name, 96)).max() < 1e-4
 
 
 @pytest.mark.parametrize(("name", "step"), [("gemma3", 7), ("gemma3", 1), ("falcon-h1", 13)])
@@ -80,17 +88,21 @@ def test_copies_are_counted_and_said() -> None:
 
 
 @pytest.mark.model
-def test_real_model_agrees_with_the_cpu_backend() -> None:
+def test_real_model_agrees_with_the_cpu_backend_and_the_reference() -> None:
+    """The first tokens of SmolLM2: float32 against float32 within 1e-3. For Q4_0 and Q4_1 the cpu backend keeps 12 bits
+    of what it multiplies (cpu_kernels/linear.h), 15 for all other blocks: it may be off by 1 % of the largest logit."""
     folder = os.environ.get("LOCALINFER_TEST_MODELS")
     path = Path(folder or ".") / "SmolLM2-135M-Instruct.Q4_1.gguf"
     if not path.exists() or library_path() is None:
         pytest.skip("needs SmolLM2-135M-Instruct.Q4_1.gguf in LOCALINFER_TEST_MODELS and the C kernels")
     with GGUFFile.open(path) as file:
         config, found = ModelConfig.from_gguf(file), []
-        for backend in (MLXBackend(device=CPU), CpuBackend(open_library(), 2)):
+        for backend in (MLXBackend(device=CPU), CpuBackend(open_library(), 2), ReferenceBackend()):
             model = backend.load(file, config, lambda fraction, what: None)
             kv = model.new_kv(KVSpec.from_config(config, 32, "f32", "f32", 8))
             found.append(np.concatenate([model.forward([504, 2017, 314, 253], kv, 4), model.forward([284], kv, 1)]))
             model.close()
-    assert np.array_equal(found[0].argmax(axis=1), found[1].argmax(axis=1))
-    assert np.abs(found[0] - found[1]).max() < 1e-2
+    on_mlx, on_cpu, exact = found
+    assert np.array_equal(on_mlx.argmax(axis=1), on_cpu.argmax(axis=1))
+    assert np.abs(on_mlx - exact).max() < 1e-3
+    assert np.abs(on_mlx - on_cpu).max() < 1e-2 * np.abs(exact).max()
