@@ -1,4 +1,7 @@
-"""What a cache allocates is what the planner counts, to the byte, for every context and pair of types."""
+"""What a cache allocates is what the planner counts, to the byte, for every context and pair of types.
+
+LOCALINFER_TEST_LONG=1: contexts of 8k and 32k and all nine pairs of types too.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,11 @@ from localinfer.engine.params import EngineOptions
 
 TINY = Path(__file__).parents[1] / "golden" / "tiny"
 REAL = ("SmolLM2-135M-Instruct.Q4_1.gguf", "gemma-3-270m-q4_k_m.gguf")
-PAIRS = [f"{k}/{v}" for k, v in itertools.product(("f16", "q8_0", "q4_0"), repeat=2)]
+LONG = bool(os.environ.get("LOCALINFER_TEST_LONG"))
+CONTEXTS = (2048, 8192, 32768) if LONG else (2048,)
+PAIRS = [f"{k}/{v}" for k, v in itertools.product(("f16", "q8_0", "q4_0"), repeat=2)][
+    :: 1 if LONG else 4
+]  # else those of one type
 
 pytestmark = pytest.mark.skipif(library_path() is None, reason="the C kernels are not built")
 
@@ -35,7 +42,7 @@ def test_tiny_models(name, kv):
 
 @pytest.mark.model
 @pytest.mark.parametrize("name", REAL)
-@pytest.mark.parametrize("ctx", [2048, 8192, 32768])
+@pytest.mark.parametrize("ctx", CONTEXTS)
 def test_real_models(name, ctx, capsys):
     folder = os.environ.get("LOCALINFER_TEST_MODELS")
     path = Path(folder or "") / name
