@@ -37,8 +37,9 @@ class MLXLMBackend:
         d = self.device
         return DeviceInfo("mlx", d.name, d.memory_bytes, 1, d.features, (SLOW,) if d.target == "cpu" else ())
 
-    def load(self, file: Checkpoint, config: ModelConfig, progress: Progress) -> MLXLMModel:
-        """Weights into memory, and one token through the model: its cache must be the one that was planned."""
+    def load(self, file: Checkpoint, config: ModelConfig, progress: Progress, paging: None = None) -> MLXLMModel:
+        """Weights into memory, and one token through the model: its cache must be the one that was planned. mlx-lm pages
+        nothing."""
         set_limits(self.device, 0)
         with device_errors("loading the weights"):
             module = _load(file)
@@ -82,6 +83,7 @@ class MLXLMKV(OneTimeline):
 class MLXLMModel:
     scratch_bytes = 0  # MLX allocates per operation and keeps a bounded cache
     copied_bytes = 0
+    paging = None  # mlx-lm loads all weights
 
     def __init__(self, config: ModelConfig, module: Any, n_bytes: int) -> None:
         self.config = config
