@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 
 import pytest
 from textual.widgets import Input, OptionList
@@ -279,3 +280,12 @@ async def test_quitting_while_an_answer_streams_keeps_it(make_app, store):
         await pilot.press("ctrl+q")
     last = store.read(app.session.conversation.id).path()[-1]
     assert last.state == "cancelled" and last.text.startswith("word")
+
+
+def test_saved_conversations_tell_the_time_of_today_the_day_of_this_year_or_the_date():
+    from localinfer.tui.screens.conversations import _when
+
+    noon = time.mktime((2026, 6, 15, 12, 0, 0, 0, 0, -1))
+    assert _when(noon - 3600, noon) == "11:00"
+    assert _when(noon - 40 * 86400, noon) == time.strftime("%d %b", time.localtime(noon - 40 * 86400))
+    assert _when(noon - 300 * 86400, noon).startswith("2025-")

@@ -136,9 +136,16 @@ class ConversationsScreen(ModalScreen[str]):
 
 
 def _label(info: ConversationInfo, current: bool) -> Text:
-    day = time.strftime("%d %b", time.localtime(info.updated))
+    day = _when(info.updated, time.time())
     sign = "● " if current else "★ " if info.pinned else "  "
     label = Text.assemble(sign, visible(info.title), (f"  {day} · {info.n_messages}", "dim"))
     if info.excerpt:
         label.append("\n    " + visible(info.excerpt), "dim italic")
     return label
+
+
+def _when(updated: float, now: float) -> str:
+    """The time for today's, the day for this year's, else the date."""
+    then, today = time.localtime(updated), time.localtime(now)
+    same_day = then[:3] == today[:3]
+    return time.strftime("%H:%M" if same_day else "%d %b" if then[0] == today[0] else "%Y-%m-%d", then)
