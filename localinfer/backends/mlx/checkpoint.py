@@ -38,8 +38,7 @@ class MLXLMBackend:
         return DeviceInfo("mlx", d.name, d.memory_bytes, 1, d.features, (SLOW,) if d.target == "cpu" else ())
 
     def load(self, file: Checkpoint, config: ModelConfig, progress: Progress, paging: None = None) -> MLXLMModel:
-        """Weights into memory, and one token through the model: its cache must be the one that was planned. mlx-lm pages
-        nothing."""
+        """All weights into memory, and one token through the model: its cache must be the one that was planned."""
         set_limits(self.device, 0)
         with device_errors("loading the weights"):
             module = _load(file)
