@@ -4,9 +4,22 @@
 #include <stdlib.h>
 #include <string.h>
 
+#if LI_X86
+#include <cpuid.h>
+#endif
+
 static const char *const names[] = {"scalar", "avx2", "avx512", "neon"};
 
 static int level = LI_CPU_SCALAR;
+
+#if LI_X86
+/* clang 14 has no name for it in __builtin_cpu_supports. That the system keeps the registers is asked with avx2. */
+static int has_f16c(void)
+{
+    unsigned a, b, c, d;
+    return __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C);
+}
+#endif
 
 static int has(int candidate)
 {
@@ -14,7 +27,7 @@ static int has(int candidate)
         return 1;
 #if LI_X86
     __builtin_cpu_init();
-    int avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
+    int avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c();
     if (candidate == LI_CPU_AVX2)
         return avx2;
     if (candidate == LI_CPU_AVX512)

@@ -2,6 +2,8 @@
 #ifndef LI_LINEAR_AVX2_ROWS_H
 #define LI_LINEAR_AVX2_ROWS_H
 
+#include <stddef.h>
+
 #include "linear_avx2.h"
 
 /* Type, name of its decoder, bytes of 8 blocks of 32 values (0: decoded by plain C), and the log2 of the offset that the
@@ -340,6 +342,16 @@ LI_AVX2_INLINE void prefetch(const uint8_t *from, int n_bytes)
         __builtin_prefetch(from + PREFETCH_BYTES + at);
 }
 
+/* What the first rows of a piece need, all at once: nothing has asked for it, and four rows are four streams. */
+LI_AVX2_INLINE void prefetch_start(const li_matrix *w, int64_t row0, int64_t row1)
+{
+    const uint8_t *first = w->blocks + row0 * w->row_bytes;
+    int64_t n_bytes = (row1 - row0) * w->row_bytes;
+    LI_NO_UNROLL
+    for (int64_t at = 0; at < n_bytes && at < PREFETCH_BYTES; at += 64)
+        __builtin_prefetch(first + at);
+}
+
 /* Four rows of blocks of 32. */
 LI_AVX2_INLINE void rows_of_pairs(int type, int n_mins, int block_bytes, const li_matrix *w, int64_t row, int many,
                                   int n_tokens, const li_int_row *x, __m256 *lanes)
@@ -396,6 +408,7 @@ LI_AVX2_INLINE void rows_kernel(int type, int n_mins, const li_matrix *w, const 
     int64_t stride = li_token_bytes(LI_KIND_INT, w->n_in);
     for (int k = 0; k < n_tokens; k++)
         x[k] = li_int_row_at(xq + k * stride, w->n_in);
+    prefetch_start(w, row0, row1);
     for (int64_t r = row0; r < row1; r += ROWS) {
         __m256 lanes[LI_ROW_TOKENS];
         /* Always four rows that exist: at the matrix's end, some of those before are computed again. */
