@@ -133,13 +133,14 @@ class PrefixTree:
         """The most tokens of `ids` that a stored timeline begins with and that one may go on from."""
         node, best = self.root, Match(0, self.root)
         while True:
-            page = tuple(ids[node.start + PAGE_TOKENS :][:PAGE_TOKENS])
+            start = node.start + PAGE_TOKENS
+            page = tuple(ids[start : start + PAGE_TOKENS])
             whole = node.children.get(page) if len(page) == PAGE_TOKENS else None
             if whole is None or self._forgetful:
                 best = max((best, *self._candidates(node, page)), key=lambda m: m.length)
             if whole is None:
                 further = max((common_prefix(tokens, page) for tokens in node.children), default=0)
-                return replace(best, shared=node.start + PAGE_TOKENS + further)
+                return replace(best, shared=start + further)
             node = whole
             if not self._forgetful:
                 best = Match(node.start + PAGE_TOKENS, node)
