@@ -128,6 +128,14 @@ void li_linear_room(li_tape *tape, const li_linear_args *a) {
     }
 }
 
+/* A smaller piece costs more than it helps: taking it, and waiting for its first bytes (PROFILE.md). */
+enum { LEAST_PIECE_BYTES = 32 * 1024 };
+
+static int64_t least_rows(const li_matrix *w) {
+    const int64_t rows = li_round_up(LEAST_PIECE_BYTES / w->row_bytes, 16);
+    return rows < 16 ? 16 : rows;
+}
+
 /* Large pieces first and small ones last, so that threads end together: each takes a part of what is left. */
 static int32_t cut_rows(const li_linear_args *a, int32_t n_threads, int64_t most, li_piece *pieces) {
     int64_t left = 0;
@@ -137,7 +145,8 @@ static int32_t cut_rows(const li_linear_args *a, int32_t n_threads, int64_t most
         const int64_t n_out = a->outputs[i].w.n_out;
         for (int64_t row = 0, rows; row < n_out; row += rows, left -= rows) {
             rows = n_threads == 1 ? n_out : li_round_up(left / (2 * n_threads), 16);
-            rows = rows > most ? most : rows < 16 ? 16 : rows;
+            if (rows < least_rows(&a->outputs[i].w)) rows = least_rows(&a->outputs[i].w);
+            if (rows > most) rows = most;
             if (row + rows > n_out) rows = n_out - row;
             if (pieces) pieces[n] = (li_piece){i, (int32_t)row, (int32_t)(row + rows)};
             n++;

@@ -81,7 +81,7 @@ def test_driver_that_does_not_answer() -> None:
 def test_device_errors_become_one_line() -> None:
     with (
         pytest.raises(BackendError, match=r"mlx: a forward pass failed: .* Out Of Memory") as caught,
-        backend._device_errors("a forward pass"),
+        backend.device_errors("a forward pass"),
     ):
         raise RuntimeError("[METAL] Command buffer execution failed:\n Insufficient Memory Out Of Memory")
     assert "--kv q8_0" in caught.value.hint
