@@ -51,7 +51,7 @@ def add_parser(subparsers: Any) -> None:
     out.add_argument("--csv", metavar="FILE", help="write the rows; - for stdout")
     out.add_argument("--plot", metavar="FILE.svg", help="draw speed over depth against the bound")
     out.add_argument("--no-save", action="store_true", help="do not keep the result for the planner")
-    add_engine_options(parser)
+    add_engine_options(parser, several_threads=True)
     parser.set_defaults(kv="f16")
 
 
@@ -102,7 +102,9 @@ def bench_ask(args: argparse.Namespace) -> BenchAsk:
     kvs = tuple(args.kv.split(","))
     for kv in kvs:
         parse_kv_types(kv)
-    threads = tuple(_counts(str(args.threads), "--threads")) if args.threads else (None,)
+    threads = tuple(_counts(args.threads, "--threads")) if args.threads else (None,)
+    if 0 in threads:
+        raise UsageError("--threads: expected 1 or more, found 0")
     return BenchAsk(
         pp=tuple(n for n in _counts(args.pp, "--pp") if n),
         tg=tuple(n for n in _counts(args.tg, "--tg") if n),

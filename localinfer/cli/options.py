@@ -47,11 +47,15 @@ def add_model(parser: argparse.ArgumentParser, optional: bool = False) -> None:
     )
 
 
-def add_engine_options(parser: argparse.ArgumentParser) -> None:
+def add_engine_options(parser: argparse.ArgumentParser, several_threads: bool = False) -> None:
+    """several_threads: --threads takes a list, and is left as text."""
     group = parser.add_argument_group("loading")
     group.add_argument("--backend", choices=BACKENDS, default="auto", help="what computes (default: auto)")
     group.add_argument(
-        "--threads", type=integer("--threads"), metavar="N", help="CPU threads (default: all cores allowed)"
+        "--threads",
+        type=str if several_threads else integer("--threads"),
+        metavar="N,.." if several_threads else "N",
+        help="CPU threads (default: all cores allowed)",
     )
     group.add_argument(
         "--ctx", metavar="N", help="context in tokens: 8192, 32k, max (default: 4096, or the model's own)"

@@ -75,6 +75,14 @@ def test_files_are_written(cli, scripted_engine, tmp_path):
     assert out.startswith("kind        n   depth")
 
 
+def test_thread_counts_are_a_list(cli, scripted_engine):
+    code, out, _ = cli("bench", "m", "--pp", 0, "--tg", 4, "--threads", "1,2", "--reps", 1, "--json")
+    assert code == 0 and len(json.loads(out)["rows"]) == 2
+    for wrong in ("1,x", "0"):
+        code, _, err = cli("bench", "m", "--threads", wrong)
+        assert code == 2 and "--threads" in err
+
+
 def test_drafting_is_compared_on_the_corpus(cli, scripted_engine, monkeypatch):
     import localinfer.bench_draft as bench_draft
 
