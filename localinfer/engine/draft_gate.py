@@ -10,6 +10,7 @@ is drafted, so that drafting is tried again.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -23,6 +24,7 @@ PRIOR_ACCEPTANCE = (
     (2, (0.50, 0.83, 0.20)), (3, (0.65, 0.86, 0.25)), (4, (0.78, 0.93, 0.25)),
     (6, (0.72, 0.92, 0.35)), (9, (0.88, 0.95, 0.55)), (16, (0.95, 0.98, 0.85)),
 )  # fmt: skip
+_LOWEST = [low for low, _ in PRIOR_ACCEPTANCE]
 GuessKind = tuple[int, Support]  # row of PRIOR_ACCEPTANCE, support
 PRIOR_WEIGHT = 4.0  # guesses that the prior counts for
 FORGET = 0.97  # weight of what was known, at each new guess
@@ -37,7 +39,7 @@ LOSS_START = 0.3  # plain steps that it may cost beyond that, to begin with
 
 def kind_of(matched: int, support: Support) -> GuessKind:
     """The kind of a guess after so many agreeing tokens."""
-    return max(0, sum(matched >= low for low, _ in PRIOR_ACCEPTANCE) - 1), support
+    return max(0, bisect_right(_LOWEST, matched) - 1), support
 
 
 @dataclass
@@ -83,7 +85,7 @@ class DraftGate:
         """How many of these guesses are worth checking; 0: none. None before a plain step was timed."""
         if not self.step_s or not kinds:
             return 0
-        kinds = kinds[: self._tried()]
+        kinds = kinds[: self.longest]
         k = best_length([self._rates[kind].value for kind in kinds], self._costs[: len(kinds) + 1])
         while k and not self._may_lose(k):
             k -= 1
@@ -126,10 +128,10 @@ class DraftGate:
                 self._costs[other] = line
         self._measured[k] = True
 
-    def _tried(self) -> int:
-        """Lengths that may be tried: twice the longest that was timed, since the line may break beyond."""
-        longest = max((k for k in range(1, MAX_DRAFT + 1) if self._measured[k]), default=1)
-        return 2 * longest
+    @property
+    def longest(self) -> int:
+        """The most guesses that may be tried: twice the longest that was timed, since the line may break beyond."""
+        return min(MAX_DRAFT, 2 * next((k for k in range(MAX_DRAFT, 0, -1) if self._measured[k]), 1))
 
     def _may_lose(self, k: int) -> bool:
         """Would the account stand even if all k guesses failed?"""

@@ -44,7 +44,7 @@ class NgramDrafter:
         match = self.index.longest_match() if limit > 0 and self.gate.step_s else None
         if match is None:
             return []
-        guesses = self.index.continuation(match, limit)
+        guesses = self.index.continuation(match, min(limit, self.gate.longest))
         self._kinds = [
             kind_of(match.length + i, support) for i, support in enumerate(self.index.support(match, guesses))
         ]

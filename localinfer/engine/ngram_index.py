@@ -78,9 +78,9 @@ class NgramIndex:
 
     def sync(self, tokens: Sequence[int]) -> None:
         """Hold exactly these tokens, keeping what is common."""
-        known = self.tokens
-        common = next((i for i, (a, b) in enumerate(zip(known, tokens, strict=False)) if a != b), None)
-        common = min(len(known), len(tokens)) if common is None else common
+        from localinfer.kv.prefix import common_prefix  # `fit` reads this file for a constant and must load quickly
+
+        common = common_prefix(self.tokens, tokens)
         self.truncate(common)
         for token in tokens[common:]:
             self.extend(token)
@@ -136,12 +136,13 @@ class NgramIndex:
 
     def support(self, match: Match, guesses: Sequence[int]) -> list[Support]:
         """For each guess what the rivals say, of which only those count that said the guesses before it."""
-        tokens, rivals = self.tokens, match.rivals
-        found = []
+        tokens, rivals = self.tokens, list(match.rivals)
+        found: list[Support] = []
         for i, guess in enumerate(guesses):
-            rivals = tuple(place for place in rivals if place + i < len(tokens))
-            agreeing = tuple(place for place in rivals if tokens[place + i] == guess)
-            disputed = len(agreeing) < len(rivals)
-            found.append(Support.DISPUTED if disputed else Support.AGREED if rivals else Support.ALONE)
+            rivals = [place for place in rivals if place + i < len(tokens)]
+            if not rivals:
+                break
+            agreeing = [place for place in rivals if tokens[place + i] == guess]
+            found.append(Support.AGREED if len(agreeing) == len(rivals) else Support.DISPUTED)
             rivals = agreeing
-        return found
+        return found + [Support.ALONE] * (len(guesses) - len(found))
