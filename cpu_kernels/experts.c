@@ -145,8 +145,9 @@ static void note_failure(li_experts *x, int32_t layer, int matrix, int32_t exper
     x->state.status = status;
 }
 
-/* Reads one entry into a slot that is not in use; the mutex is free meanwhile, and the entry pinned. */
-static void load_into(li_experts *x, slot *s, int32_t layer, int matrix, int32_t expert) {
+/* Reads one entry into a slot that is not in use; the mutex is free meanwhile, and the entry pinned. The read's status:
+ * where that is not 0, what lies there is not the expert. */
+static int32_t load_into(li_experts *x, slot *s, int32_t layer, int matrix, int32_t expert) {
     const li_expert_matrix *w = matrix_of(x, layer, matrix);
     const int64_t index = entry_index(x, layer, matrix, expert), start = w->offset + expert * w->bytes;
     const int64_t first = start / PAGE * PAGE, end = (start + w->bytes + PAGE - 1) / PAGE * PAGE;
@@ -165,8 +166,8 @@ static void load_into(li_experts *x, slot *s, int32_t layer, int matrix, int32_t
     x->entries[index].at = s->at + (start - first);
     x->state.bytes += from.bytes;
     x->state.read_ns += ns;
-    x->entries[index].spoiled = status != 0; /* the pass goes on with it, and its result is thrown away */
-    note_failure(x, layer, matrix, expert, status);
+    x->entries[index].spoiled = status != 0;
+    return status;
 }
 
 /* Loads an entry that is demanded, whatever it takes, and pins it. False when closing. */
@@ -178,7 +179,8 @@ static bool load_demanded(li_experts *x, int32_t layer, int matrix, int32_t expe
     slot *s;
     while (!x->stop && !(s = coldest(x, matrix_of(x, layer, matrix)->shelf))) pthread_cond_wait(&x->room, &x->mutex);
     if (x->stop) return false;
-    load_into(x, s, layer, matrix, expert);
+    /* After a failure the pass goes on, and its result is thrown away. */
+    note_failure(x, layer, matrix, expert, load_into(x, s, layer, matrix, expert));
     return true;
 }
 
@@ -229,7 +231,12 @@ static bool serve_hint(li_experts *x) {
             if (!w->bytes || x->entries[entry_index(x, layer, m, expert)].at) continue;
             slot *s = coldest(x, w->shelf);
             if (!s) return false;
-            load_into(x, s, layer, m, expert);
+            if (load_into(x, s, layer, m, expert)) { /* nobody has asked for it: who does will hear of it */
+                x->entries[s->entry] = (entry){NULL, 0, false, false};
+                s->entry = -1;
+                x->n_hints = 0;
+                return false;
+            }
             x->entries[entry_index(x, layer, m, expert)].guessed = true;
             x->state.hinted++;
             return true;

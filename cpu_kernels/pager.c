@@ -9,6 +9,7 @@
 struct li_pager {
     li_unit *units;
     int32_t *set_units; /* n_sets + 1: first unit of each set */
+    int32_t *status;    /* of each unit's last read: what lies in its room is not the tensor where it failed */
     int32_t n_units, n_sets;
     pthread_t thread;
     pthread_mutex_t mutex;
@@ -45,14 +46,27 @@ static void *read_ahead(void *argument) {
         p->n_loaded = n + 1;
         p->state.bytes += unit->from.bytes;
         p->state.read_ns += ns;
-        if (status && p->state.failed < 0) {
-            p->state.failed = (int32_t)(n % p->n_units);
-            p->state.status = status;
-        }
+        p->status[n % p->n_units] = status;
         pthread_cond_broadcast(&p->loaded_more);
     }
     pthread_mutex_unlock(&p->mutex);
     return NULL;
+}
+
+/* A read that failed is tried once more by who needs it: it may have been ahead by a pass, and the disk be well again.
+ * The room is the set's own until it is done. */
+static void read_again(li_pager *p, int32_t i) {
+    const li_unit *unit = &p->units[i];
+    int64_t ns = 0;
+    pthread_mutex_unlock(&p->mutex);
+    const int32_t status = li_storage_read(&unit->from, unit->to, &ns);
+    pthread_mutex_lock(&p->mutex);
+    p->status[i] = status;
+    p->state.read_ns += ns;
+    if (status && p->state.failed < 0) {
+        p->state.failed = i;
+        p->state.status = status;
+    }
 }
 
 void li_pager_need(li_pager *p) {
@@ -64,6 +78,8 @@ void li_pager_need(li_pager *p) {
         while (p->n_loaded < wanted) pthread_cond_wait(&p->loaded_more, &p->mutex);
         p->state.wait_ns += now_ns() - start;
     }
+    for (int32_t i = p->set_units[set]; i < p->set_units[set + 1]; i++)
+        if (p->status[i]) read_again(p, i);
     pthread_mutex_unlock(&p->mutex);
 }
 
@@ -93,6 +109,7 @@ static void free_pager(li_pager *p) {
     pthread_cond_destroy(&p->done_more);
     free(p->units);
     free(p->set_units);
+    free(p->status);
     free(p);
 }
 
@@ -118,7 +135,8 @@ li_pager *li_pager_create(const li_unit *units, int32_t n_units, int32_t n_sets)
     p->state.failed = -1;
     p->units = calloc((size_t)n_units, sizeof(li_unit));
     p->set_units = calloc((size_t)n_sets + 1, sizeof(int32_t));
-    if (!p->units || !p->set_units) {
+    p->status = calloc((size_t)n_units, sizeof(int32_t));
+    if (!p->units || !p->set_units || !p->status) {
         free_pager(p);
         return NULL;
     }

@@ -21,7 +21,7 @@ typedef struct {
     int64_t bytes;   /* read so far */
     int64_t read_ns; /* time in reads */
     int64_t wait_ns; /* time that compute waited */
-    int32_t failed;  /* unit that could not be read, or -1 */
+    int32_t failed;  /* unit that was needed and could not be read, or -1 */
     int32_t status;  /* why: an errno or LI_STORAGE_ENDED */
 } li_pager_state;
 
@@ -32,7 +32,8 @@ li_pager *li_pager_create(const li_unit *units, int32_t n_units, int32_t n_sets)
 void li_pager_destroy(li_pager *pager);
 
 /* Called by one thread at a time, for set 0, 1, .. n_sets - 1, then 0 again: wait until the next set is there; say that
- * it is done. After a failed read `need` returns all the same, with room that holds anything: look at the state. */
+ * it is done. What failed to be read ahead is read once more. Where that fails too `need` returns all the same, with
+ * room that holds anything: look at the state. */
 void li_pager_need(li_pager *pager);
 void li_pager_done(li_pager *pager);
 

@@ -44,7 +44,11 @@ class Conversation:
 
     def extend(self, ids: Sequence[int], rows: int) -> np.ndarray:
         """Put ids through the model; float32 (rows, V) logits of the last rows."""
-        logits = self._model.forward(ids, self.kv, rows)
+        try:
+            logits = self._model.forward(ids, self.kv, rows)
+        except BaseException:
+            del self.tokens[self.kv.length :]  # a recurrent state that is lost takes all with it
+            raise
         self.tokens.extend(ids)
         return logits
 
@@ -52,7 +56,7 @@ class Conversation:
         """Back to `length` tokens. Where the cache cannot go back so far, what is missing is computed again."""
         lost = self.tokens[:length]
         self._forget_after(length)
-        for start in range(self.length, length, self.kv.spec.chunk):
+        for start in range(self.length, len(lost), self.kv.spec.chunk):
             self.extend(lost[start : start + self.kv.spec.chunk], rows=0)
 
     def clear(self) -> None:

@@ -275,7 +275,7 @@ def _failed(turn_id: int, error: LocalinferError, details: str = "") -> TurnFail
 
 _SIGNAL_HINTS = {
     signal.SIGKILL: "if nobody killed it, memory ran out: a smaller --ctx or --kv q8_0 needs less",
-    signal.SIGBUS: "was the model file changed, cut or removed while in use?",
+    signal.SIGBUS: "was the model file changed, cut or removed while in use, or does its disk fail?",
     signal.SIGABRT: "a GPU ran out of memory or time: a smaller --ctx or --kv q8_0 needs less",
 }
 

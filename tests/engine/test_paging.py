@@ -4,8 +4,10 @@ that are larger than their memory limit, in a control group of their own (minute
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -21,10 +23,12 @@ from localinfer.engine.paging_watch import PagingWatch
 from localinfer.engine.params import EngineOptions, SamplingParams
 from localinfer.engine.prefill import ChunkSizer
 from localinfer.engine.service import EngineService
-from localinfer.errors import TooSlow
+from localinfer.errors import BackendError, TooSlow
+from tests.fakes import failing_disk
 
 TINY = Path(__file__).parents[1] / "golden" / "tiny"
 SMALL = Shape(n_embd=64, n_ff=256, n_heads=2, n_kv_heads=1, d_head=32)
+EXPERTS = Shape(n_embd=64, n_ff=64, n_heads=2, n_kv_heads=1, d_head=32, n_experts=16, n_used=2)
 GREEDY = SamplingParams(temperature=0, max_tokens=24, ignore_eos=True)
 
 
@@ -33,6 +37,10 @@ def small(tmp_path: Path) -> Path:
     path = tmp_path / "small.gguf"
     write_model(path, SMALL, 4_000_000, vocabulary=512)
     return path
+
+
+async def ask(service: EngineService, text: str) -> list:
+    return [event async for event in service.chat(text, GREEDY)]
 
 
 def text_of(path: Path, **options) -> tuple[str, TurnDone]:
@@ -96,6 +104,54 @@ def test_a_disk_slower_than_forecast_is_said_once() -> None:
     assert watch.notice(PagingState(read_bytes=10**9, read_s=2.0)) == ""
     assert "0.1 GB/s" in watch.notice(PagingState(read_bytes=10**9, read_s=10.0))
     assert watch.notice(PagingState(read_bytes=10**6, read_s=0.1)) == ""
+
+
+@pytest.mark.skipif(bool(failing_disk.unavailable()), reason=failing_disk.unavailable() or "a disk can fail here")
+@pytest.mark.parametrize("experts", [False, True])
+async def test_a_disk_that_fails_is_one_line_and_the_chat_goes_on(tmp_path: Path, monkeypatch, experts: bool) -> None:
+    """In the child, from the failed read to the event: no hang, the same child, the conversation and its cache kept."""
+    path, flag = tmp_path / "model.gguf", tmp_path / "fails"
+    write_model(path, EXPERTS if experts else SMALL, 4_000_000, vocabulary=512)
+    for name, value in failing_disk.build(tmp_path).items():
+        monkeypatch.setenv(name, value)
+    service = EngineService()
+    turn = partial(ask, service)
+    try:
+        status = await service.open(path, EngineOptions(ctx=512, backend="cpu", weight_budget=1_500_000))
+        first = (await turn("w1 w2 w3"))[-1]
+        assert isinstance(first, TurnDone) and first.stats.paging.read_bytes > 0
+        question = "w1 w2 w3" + first.text + "w4 w5"
+        flag.touch()
+        failed = (await turn(question))[-1]
+        assert isinstance(failed, TurnFailed) and failed.exit_code == 6
+        assert re.fullmatch(r"model\.gguf: tensor \S+( expert \d+)? cannot be read: Input/output error", failed.message), failed
+        assert failed.hint == "is the disk still there?"
+        flag.unlink()
+        again = (await turn(question))[-1]
+        assert isinstance(again, TurnDone) and again.stats.cached_tokens > 10
+        assert (await service.status()).pid == status.pid
+        await service.close()
+        monkeypatch.delenv("LD_PRELOAD")
+        service = EngineService()
+        await service.open(path, EngineOptions(ctx=512, backend="cpu"))
+        assert (await ask(service, question))[-1].tokens == again.tokens
+    finally:
+        await service.close()
+
+
+@pytest.mark.skipif(bool(failing_disk.unavailable()), reason=failing_disk.unavailable() or "a disk can fail here")
+async def test_a_disk_that_fails_while_loading_is_one_line(tmp_path: Path, monkeypatch) -> None:
+    path = tmp_path / "model.gguf"
+    write_model(path, SMALL, 4_000_000, vocabulary=512)
+    for name, value in failing_disk.build(tmp_path).items():
+        monkeypatch.setenv(name, value)
+    (tmp_path / "fails").touch()
+    service = EngineService()
+    try:
+        with pytest.raises(BackendError, match="cannot be read: Input/output error"):
+            await service.open(path, EngineOptions(ctx=512, backend="cpu", weight_budget=1_500_000))
+    finally:
+        await service.close()
 
 
 async def test_a_file_cut_while_mapped_ends_the_child_not_the_chat(tmp_path: Path) -> None:

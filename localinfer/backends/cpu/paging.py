@@ -223,9 +223,11 @@ class PagedWeights:
         stream, experts = self._states()
         if self._pager and stream.failed >= 0:
             self._lib.li_pager_forgive(self._pager)
-            raise self._read_error(self._units[stream.failed], stream.status)
         if self._experts and experts.failed_layer >= 0:
             self._lib.li_experts_forgive(self._experts)
+        if self._pager and stream.failed >= 0:
+            raise self._read_error(self._units[stream.failed], stream.status)
+        if self._experts and experts.failed_layer >= 0:
             part = ("gate", "up", "down")[experts.failed_matrix]
             name = f"{self._layers[experts.failed_layer]}.ffn_{part}_exps.weight"
             raise self._read_error(f"{name}, expert {experts.failed_expert}", experts.status)
