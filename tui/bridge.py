@@ -31,7 +31,7 @@ from localinfer.errors import LocalinferError, TooSlow
 
 __all__ = [
     "SLOW_TOK_S", "EngineBridge", "EngineOptions", "EngineStatus", "ModelFailed", "ModelLoading", "ModelOpened",
-    "PagingState", "Prompt", "SamplingParams", "Service", "TextDelta", "TurnDone", "TurnEnded", "TurnFailed",
+    "Notice", "PagingState", "Prompt", "SamplingParams", "Service", "TextDelta", "TurnDone", "TurnEnded", "TurnFailed",
     "TurnNotice", "TurnReading", "TurnStats", "TurnText", "disk_is_slow",
 ]  # fmt: skip
 
@@ -103,6 +103,7 @@ class TurnText(Message):
 @dataclass
 class TurnNotice(Message):
     text: str
+    plan: Any = None  # that holds from now on, where it changed
 
 
 @dataclass
@@ -183,7 +184,7 @@ class EngineBridge:
             case PromptProgress():
                 self._post(TurnReading(event.done, event.total, event.cached))
             case Notice():
-                self._post(TurnNotice(event.text))
+                self._post(TurnNotice(event.text, event.plan))
             case LoadProgress():
                 self._loading(event)
             case TurnDone() | TurnFailed():

@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import replace
 
 from localinfer.errors import EXIT_INTERRUPTED, LocalinferError, TooSlow
-from localinfer.tui.bridge import SLOW_TOK_S, EngineOptions, Service, TextDelta, TurnDone, TurnFailed
+from localinfer.tui.bridge import SLOW_TOK_S, EngineOptions, Notice, Service, TextDelta, TurnDone, TurnFailed
 from localinfer.tui.markdown.rows import visible
 from localinfer.tui.session import ChatSession, model_name
 
@@ -93,6 +93,8 @@ async def _answer(service: Service, session: ChatSession) -> None:
                 if event.kind == "answer":
                     sys.stdout.write(visible(event.text))
                     sys.stdout.flush()
+            elif isinstance(event, Notice):
+                print(f"note: {visible(event.text)}", file=sys.stderr, flush=True)
             elif isinstance(event, TurnDone | TurnFailed):
                 session.end(event)
                 print(f"\n{_last_words(event)}", flush=True)

@@ -56,6 +56,7 @@ if TYPE_CHECKING:
 NO_PAGING = "this backend does not page weights: the system decides which of them stay in memory"
 NO_DRAFTS = "drafting is off: recurrent layers keep no past states to go back to"
 DEFAULT_CHECKPOINTS = 4  # where no plan says how many
+LIMIT_EACH_S = 1.0  # a look at the system's memory limit takes 2 ms
 LOGITS_CHUNK_BYTES = 64 * 2**20  # rows of logits that are in flight at a time
 
 
@@ -112,6 +113,7 @@ class Engine:
         self.options = options
         self.n_ctx = n_ctx
         self.load_s = 0.0
+        self._paged_before = PagingState()  # when the turn began
         self._unsaved = ""  # conversation whose cache has grown since it was written
         self._model = model
         self.backend = backend
@@ -302,8 +304,8 @@ class Engine:
         branch_at: int = 0,
     ) -> Iterator[GenerationEvent]:
         self.file.check_unchanged()
+        self._paged_before = self._model.paging or PagingState()
         yield from self._follow_limit(turn_id)
-        paged_before = self._model.paging
         generation = Generation(
             self.conversation,
             ids,
@@ -317,7 +319,7 @@ class Engine:
             timing=timing,
             branch_at=branch_at,
         )
-        yield from generation.run()
+        yield from self._within_limit(generation.run(), turn_id)
         assert generation.reason is not None
         if self._memory:
             kv = self.conversation.kv
@@ -325,11 +327,20 @@ class Engine:
             used = Used(self.conversation.length, self._sizer.largest, drafts, touched)
             kv_bytes = min(kv.n_bytes, self.kv_spec.n_bytes)  # checkpoints are a row of their own
             self._memory.write(kv_bytes, self._model.scratch_bytes, used)
-        paging = self._model.paging.since(paged_before) if self._model.paging and paged_before else None
+        paging = self._model.paging.since(self._paged_before) if self._model.paging else None
         if self._watch and paging and (text := self._watch.notice(paging)):
             yield Notice(turn_id, text)
         stats = self._stats(generation, paging)
         yield TurnDone(turn_id, generation.reason, answer.text, tuple(generation.tokens), stats)
+
+    def _within_limit(self, events: Iterator[GenerationEvent], turn_id: int) -> Iterator[GenerationEvent]:
+        """A turn's events; between two of them the system's limit is looked at now and then."""
+        looked = time.monotonic()
+        for event in events:
+            yield event
+            if time.monotonic() - looked >= LIMIT_EACH_S:
+                yield from self._follow_limit(turn_id)
+                looked = time.monotonic()
 
     def _follow_limit(self, turn_id: int) -> Iterator[Notice]:
         """Where the system's limit was lowered below the plan, less of the weights stays in memory from now on."""
@@ -340,12 +351,14 @@ class Engine:
             return
         self._model.repage(lower.paging, lambda fraction, text: None)
         self.plan = lower
-        self._watch = PagingWatch(lower)
-        self._sizer = ChunkSizer(self.kv_spec.chunk, whole=True)
+        self._watch, self._memory = PagingWatch(lower), None
+        self._sizer.take_whole()
+        self._paged_before = PagingState()
         yield Notice(
             turn_id,
             f"the memory limit was lowered to {format_bytes(lower.budget.budget_bytes)}: "
             f"{format_bytes(lower.paging.kept_bytes)} of the weights stay in memory, the rest is paged",
+            portable(lower),
         )
 
     def _stats(self, g: Generation, paging: PagingState | None) -> TurnStats:

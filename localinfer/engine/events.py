@@ -41,10 +41,12 @@ class TextDelta:
 
 @dataclass(frozen=True)
 class Notice:
-    """Something the user should know, in one line; the turn goes on."""
+    """Something the user should know, in one line; the turn goes on. `plan`: what holds from now on, where that is
+    another one than before (the memory limit was lowered)."""
 
     turn_id: int
     text: str
+    plan: object | None = None
 
 
 @dataclass(frozen=True)

@@ -31,6 +31,11 @@ class ChunkSizer:
         self.largest = 0  # that went through so far
         self.token_s = 0.0  # seconds a token took last, of a chunk and not of a short rest
 
+    def take_whole(self) -> None:
+        """From now on always the largest chunk."""
+        self._sizes = self._sizes[-1:]
+        self._size = self._sizes[0]
+
     def next(self, left: int) -> int:
         return min(self._size, left)
 

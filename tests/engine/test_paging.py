@@ -3,9 +3,12 @@ that are larger than their memory limit, in a control group of their own (minute
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
+import subprocess
+import sys
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -15,8 +18,10 @@ import pytest
 
 import localinfer
 from benchmarks.make_large_model import DENSE, MOE, Shape, write_model
-from benchmarks.paging_in_cgroup import Limited, forecast, run_limited, unavailable, warm
+from benchmarks.paging_in_cgroup import Limited, forecast, forget_file, group, run_limited, unavailable, warm
 from localinfer.backends.base import PagingState
+from localinfer.backends.cpu.paging import PagedWeights
+from localinfer.engine import engine as engine_module
 from localinfer.engine import planning
 from localinfer.engine.events import Notice, TextDelta, TurnDone, TurnFailed
 from localinfer.engine.paging_watch import PagingWatch
@@ -96,6 +101,50 @@ def test_a_limit_that_is_lowered_while_running(small: Path, monkeypatch) -> None
         assert not [e for e in engine.generate(ids, GREEDY) if isinstance(e, Notice) and "lowered" in e.text]
 
 
+@pytest.mark.parametrize("at_first", [None, 2_500_000])
+def test_a_limit_that_is_lowered_in_the_middle_of_an_answer(small: Path, monkeypatch, at_first: int | None) -> None:
+    """Between two tokens: whole weights become paged ones, and paged ones fewer."""
+    ids = list(range(3, 40))
+    monkeypatch.setattr(engine_module, "LIMIT_EACH_S", 0.0)
+    with localinfer.load(small, ctx=256, weight_budget=at_first) as engine:
+        expected = next(e for e in engine.generate(ids, GREEDY) if isinstance(e, TurnDone)).tokens
+        engine.conversation.clear()
+        less = engine.plan.total - 2**20
+        limited = replace(engine.plan.budget, memory_bytes=less, usable_bytes=less, reserve_bytes=0)
+        events = []
+        for event in engine.generate(ids, GREEDY):
+            events.append(event)
+            if sum(isinstance(e, TextDelta) for e in events) == 3:
+                monkeypatch.setattr(planning, "this_budget", lambda backend="auto": limited)
+        told = [e for e in events if isinstance(e, Notice)]
+        assert len(told) == 1 and "memory limit was lowered" in told[0].text
+        assert told[0].plan.paging.kept_bytes < less and engine.plan.total <= less
+        at = events.index(told[0])
+        assert any(isinstance(e, TextDelta) for e in events[:at]) and isinstance(events[at + 1], TextDelta)
+        assert events[-1].tokens == expected and events[-1].stats.paging.read_bytes > 0
+        assert engine.kv_spec.n_bytes == engine.conversation.kv.n_bytes
+
+
+def test_a_failed_read_takes_a_recurrent_state_and_no_more(tmp_path: Path, monkeypatch) -> None:
+    """The cache starts anew, and the conversation goes on from its text."""
+    path, ids = Path(shutil.copy(TINY / "falcon-h1.gguf", tmp_path)), list(range(3, 40))
+    with localinfer.load(path, ctx=256, weight_budget=100_000) as engine:
+        expected = [*engine.generate(ids, GREEDY)][-1].tokens
+        engine.conversation.clear()
+        right, fails_at = PagedWeights.check, iter([False] * 4 + [True] + [False] * 1000)
+
+        def check(self: PagedWeights) -> None:
+            if next(fails_at):
+                raise BackendError("tensor x cannot be read: Input/output error")
+            right(self)
+
+        monkeypatch.setattr(PagedWeights, "check", check)
+        with pytest.raises(BackendError, match="Input/output error"):
+            list(engine.generate(ids, GREEDY))
+        assert engine.conversation.tokens == [] and engine.conversation.kv.length == 0
+        assert [*engine.generate(ids, GREEDY)][-1].tokens == expected
+
+
 def test_a_disk_slower_than_forecast_is_said_once() -> None:
     streams = SimpleNamespace(streamed_bytes=1)
     watch = PagingWatch(SimpleNamespace(budget=SimpleNamespace(link_bytes_s=2e9), paging=streams))  # type: ignore[arg-type]
@@ -124,7 +173,9 @@ async def test_a_disk_that_fails_is_one_line_and_the_chat_goes_on(tmp_path: Path
         flag.touch()
         failed = (await turn(question))[-1]
         assert isinstance(failed, TurnFailed) and failed.exit_code == 6
-        assert re.fullmatch(r"model\.gguf: tensor \S+( expert \d+)? cannot be read: Input/output error", failed.message), failed
+        assert re.fullmatch(
+            r"model\.gguf: tensor \S+( expert \d+)? cannot be read: Input/output error", failed.message
+        ), failed
         assert failed.hint == "is the disk still there?"
         flag.unlink()
         again = (await turn(question))[-1]
@@ -207,6 +258,52 @@ def paged_and_plain(path: Path, shape: Shape, gigabytes: float, limit: int, n: i
     assert paged.peak_bytes <= paged.answer["memory"]["plan_bytes"] <= limit
     assert paged.answer["tokens"][:8] == plain.answer["tokens"]
     return plan["speed"]["decode_tok_s_bound"], paged, plain
+
+
+LOWERED = """
+import json, sys, localinfer
+from pathlib import Path
+from localinfer.engine.events import Notice, TextDelta
+from localinfer.engine.params import SamplingParams
+
+params = SamplingParams(temperature=0, max_tokens=40, ignore_eos=True, draft="off")
+with localinfer.load(sys.argv[1], ctx=1024) as engine:
+    for event in engine.generate(list(range(300, 340)), params):
+        if isinstance(event, (TextDelta, Notice)):
+            print(type(event).__name__, getattr(event, "text", ""), flush=True)
+    print("DONE", json.dumps([event.tokens, engine.plan.total, event.stats.paging is not None]), flush=True)
+"""
+
+
+def lines_within(folder: Path, path: Path, lower_to: int) -> list[str]:
+    """What LOWERED prints in a control group whose limit is lowered after the fifth piece of text (0: it is not)."""
+    command = ["/bin/sh", "-c", f'echo $$ > {folder}/cgroup.procs; exec "$@"', "sh", sys.executable, "-c", LOWERED]
+    with subprocess.Popen([*command, str(path)], stdout=subprocess.PIPE, text=True) as child:
+        lines: list[str] = []
+        for line in child.stdout or ():
+            lines.append(line.rstrip("\n"))
+            if lower_to and len(lines) == 5:
+                (folder / "memory.limit_in_bytes").write_text(str(lower_to))
+    assert child.returncode == 0
+    return lines
+
+
+@in_cgroup
+def test_a_limit_lowered_in_the_middle_of_an_answer_in_a_control_group(tmp_path: Path) -> None:
+    path, less = tmp_path / "dense.gguf", 450 * 10**6
+    write_model(path, DENSE, 8 * 10**8)
+    warm(path)
+    with group(2 * 10**9) as folder:
+        before = lines_within(folder, path, 0)
+    forget_file(path)
+    with group(2 * 10**9) as folder:
+        after = lines_within(folder, path, less)
+        killed = dict(line.split() for line in (folder / "memory.oom_control").read_text().splitlines())["oom_kill"]
+    at = next(i for i, line in enumerate(after) if line.startswith("Notice"))
+    assert re.search(r"memory limit was lowered to .* of the weights stay in memory", after[at]) and at >= 5
+    assert killed == "0" and any(line.startswith("TextDelta") for line in after[at + 1 :])
+    tokens, total, paged = json.loads(after[-1].removeprefix("DONE "))
+    assert tokens == json.loads(before[-1].removeprefix("DONE "))[0] and paged and total <= less
 
 
 @in_cgroup

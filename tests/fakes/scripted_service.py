@@ -23,7 +23,7 @@ from localinfer.engine.events import (
     TurnStats,
 )
 from localinfer.engine.params import EngineOptions, EngineStatus, SamplingParams
-from localinfer.errors import LocalinferError
+from localinfer.errors import LocalinferError, TooSlow
 
 READY = EngineStatus(
     state="ready", path="/models/tiny.gguf", model="Tiny-135M", arch="llama", quant="Q4_1", backend="cpu",
@@ -45,6 +45,7 @@ class Answer:
     cached_tokens: int = 0
     prompt_s: float = 0.0  # the time that reading the prompt takes
     notice: str = ""
+    notice_plan: Any = None  # that the notice brings
     fail_after: int = -1  # tokens after which the engine dies
     failure: TurnFailed = KILLED
     reason: StopReason = "eos"
@@ -75,7 +76,8 @@ class ScriptedService:
             await asyncio.sleep(self.load_s / 4)
             if on_progress:
                 on_progress(LoadProgress(0, step / 4, "mapping weights"))
-        if self.open_error:
+        wanted = isinstance(self.open_error, TooSlow) and options is not None and not options.least_tok_s
+        if self.open_error and not wanted:
             self._status = EngineStatus(state="failed", failure=str(self.open_error))
             raise self.open_error
         self._status = replace(self.ready, path=str(model_path), ctx=(options and options.ctx) or self.ready.ctx)
@@ -98,7 +100,7 @@ class ScriptedService:
         async for event in self._read_prompt(answer):
             yield event
         if answer.notice:
-            yield Notice(1, answer.notice)
+            yield Notice(1, answer.notice, answer.notice_plan)
         limit = params.max_tokens if params and params.max_tokens else None
         async for event in self._write(answer, limit):
             yield event

@@ -13,6 +13,7 @@ from localinfer.tui.screens.confirm import ConfirmScreen
 from localinfer.tui.widgets.message_view import MessageView
 from tests.fakes.scripted_service import KILLED, Answer, ScriptedService, long_markdown
 from tests.tui.conftest import ask, shown, until
+from tests.tui.plans import plan
 
 
 async def test_a_question_is_answered_and_saved(make_app, store):
@@ -107,10 +108,30 @@ async def test_a_model_that_would_be_very_slow_is_started_when_the_user_wants_it
         await until(lambda: isinstance(app.screen, ConfirmScreen))
         assert "at most 0.48 tok/s" in app.screen.question
         assert service.opened[0][1].least_tok_s == 1.0
-        service.open_error = None
         await pilot.press("y")
         await until(lambda: app.chat.status_bar.line.state == "ready")
         assert [options.least_tok_s for _, options in service.opened] == [1.0, 0.0]
+
+
+async def test_a_model_that_would_be_very_slow_is_left_alone_when_the_user_says_no(make_app):
+    service = ScriptedService(open_error=TooSlow("pages: 10 GiB per token over 5.1 GB/s, at most 0.48 tok/s"))
+    app = make_app(service=service)
+    async with app.run_test() as pilot:
+        await until(lambda: isinstance(app.screen, ConfirmScreen))
+        await pilot.press("n")
+        await until(lambda: not isinstance(app.screen, ConfirmScreen))
+        await pilot.pause()
+        assert len(service.opened) == 1 and app.chat.status_bar.line.state == "failed"
+
+
+async def test_a_lowered_memory_limit_is_in_the_status_line(make_app):
+    less = plan("qwen3-0.6b-q8_0", EngineOptions(weight_budget=200 * 10**6))
+    answer = Answer(notice="the memory limit was lowered to 668 MiB", notice_plan=less, text="word " * 400, tok_s=20.0)
+    app = make_app(answer)
+    async with app.run_test(size=(140, 30)) as pilot:
+        await ask(pilot, "q", wait=False)
+        await until(lambda: "memory limit now 22.00 GiB, weights are paged" in shown(app))
+        await pilot.press("escape")
 
 
 async def test_a_message_sent_while_the_model_loads_waits_for_it(make_app):

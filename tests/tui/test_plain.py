@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from localinfer.errors import FormatError, UsageError
+from localinfer.errors import FormatError, TooSlow, UsageError
 from localinfer.settings import load_settings
 from localinfer.tui.app import run_app
 from localinfer.tui.bridge import EngineOptions, SamplingParams
@@ -52,6 +52,34 @@ def test_a_model_that_cannot_be_loaded_gives_its_exit_code(typed, store, capsys)
     service = ScriptedService(open_error=FormatError("x.gguf: not a GGUF file", "is it a web page?"))
     assert run_plain(service, "x.gguf", EngineOptions(), ChatSession(store, SamplingParams())) == 4
     assert capsys.readouterr().err == "error: x.gguf: not a GGUF file\nhint: is it a web page?\n"
+
+
+SLOW = "pages: 10.4 GB per token over 5.1 GB/s, at most 0.49 tok/s"
+
+
+def test_what_would_be_very_slow_is_asked_about_first(typed, store, capsys):
+    typed("y\nfirst\n")
+    service = ScriptedService([Answer("one")], open_error=TooSlow(SLOW))
+    assert run_plain(service, "/m/tiny.gguf", EngineOptions(), ChatSession(store, SamplingParams())) == 0
+    out = capsys.readouterr().out
+    assert f"{SLOW}. Start it all the same? (y/n)" in out and "one" in out
+    assert [options.least_tok_s for _, options in service.opened] == [1.0, 0.0]
+
+
+@pytest.mark.parametrize("answer", ["n\n", "\n", "", "perhaps\n"])
+def test_what_would_be_very_slow_is_not_started_without_a_yes(typed, store, capsys, answer):
+    typed(answer)
+    service = ScriptedService([Answer("one")], open_error=TooSlow(SLOW))
+    assert run_plain(service, "/m/tiny.gguf", EngineOptions(), ChatSession(store, SamplingParams())) == 0
+    assert len(service.opened) == 1 and not service.asked and "one" not in capsys.readouterr().out
+
+
+def test_notices_are_lines_beside_the_answer(typed, store, capsys):
+    typed("first\n")
+    service = ScriptedService([Answer("one", notice="the memory limit was lowered\x1b[2J")])
+    assert run_plain(service, "/m/tiny.gguf", EngineOptions(), ChatSession(store, SamplingParams())) == 0
+    shown = capsys.readouterr()
+    assert shown.err == "note: the memory limit was lowered␛[2J\n" and "one" in shown.out
 
 
 def test_a_dumb_terminal_without_a_model_is_told(monkeypatch):

@@ -40,7 +40,7 @@ from localinfer.tui.widgets.completion_menu import CompletionMenu
 from localinfer.tui.widgets.composer import Composer
 from localinfer.tui.widgets.memory_bar import MemoryBar
 from localinfer.tui.widgets.message_view import MessageView
-from localinfer.tui.widgets.status_bar import StatusBar, StatusLine, paging_words
+from localinfer.tui.widgets.status_bar import StatusBar, StatusLine, limit_words, paging_words
 from localinfer.tui.widgets.top_bar import TopBar
 from localinfer.tui.widgets.transcript import Transcript
 from localinfer.tui.widgets.tree_panel import TreePanel
@@ -227,15 +227,18 @@ class ChatScreen(ChatCommands, Screen[None]):
         self.query_one(TopBar).model_text = f"{self.session.model} {status.quant}".strip()
         self.composer.placeholder = f"Message {self.session.model}"
         self.query_one("#welcome-model", Static).update(Content(_model_line(status)))
-        self._disk_forecast = _disk_forecast(status.plan)
+        self._take_plan(status.plan)
         when_full = "then the oldest turns go" if self.app.options.context_full == "drop" else "then it stops"
         self.status_bar.line = StatusLine(
             "ready", context_limit=status.ctx, when_full=when_full, memory_bytes=status.peak_bytes
         )
-        for bar in self.query(MemoryBar):
-            bar.plan = status.plan
         for notice in status.notices:
             self.notify(notice, markup=False)
+
+    def _take_plan(self, plan: Any) -> None:
+        self._disk_forecast = _disk_forecast(plan)
+        for bar in self.query(MemoryBar):
+            bar.plan = plan
 
     def on_model_failed(self, event: ModelFailed) -> None:
         self.set_status(state="failed", detail="", fraction=0.0)
@@ -262,6 +265,9 @@ class ChatScreen(ChatCommands, Screen[None]):
 
     def on_turn_notice(self, event: TurnNotice) -> None:
         self.notify(event.text, markup=False)
+        if event.plan is not None:
+            self._take_plan(event.plan)
+            self.set_status(paging=limit_words(event.plan), disk_is_slow=True)
 
     async def on_turn_ended(self, event: TurnEnded) -> None:
         view, self._answer = self._answer, None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from rich.text import Text
 from textual.reactive import reactive
@@ -36,7 +36,7 @@ class StatusLine:
     ttft_s: float = 0.0
     draft_gain: float = 1.0  # speed of decoding by drafting
     paging: str = ""  # how weights come from the disk, where they do
-    disk_is_slow: bool = False  # slower than forecast
+    disk_is_slow: bool = False  # slower than forecast, or memory is less than planned: shown as a warning
     memory_bytes: int = 0
 
 
@@ -51,6 +51,11 @@ def paging_words(p: PagingState | None, tokens: int, forecast_bytes_s: float) ->
     if slow:
         words.append(f"disk {p.read_bytes / p.read_s / 1e9:.2g} GB/s, {forecast_bytes_s / 1e9:.2g} forecast")
     return ", ".join(words), slow
+
+
+def limit_words(plan: Any) -> str:
+    """The memory limit was lowered in the middle of something, until a turn tells how its paging went."""
+    return f"memory limit now {format_bytes(plan.budget.budget_bytes)}, weights are paged"
 
 
 _SIGNS = {"ready": ("●", "success"), "loading": ("◌", "accent"), "reading": ("◐", "accent"), "writing": ("◉", "accent"),
