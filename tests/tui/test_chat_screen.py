@@ -130,7 +130,7 @@ async def test_a_lowered_memory_limit_is_in_the_status_line(make_app):
     app = make_app(answer)
     async with app.run_test(size=(140, 30)) as pilot:
         await ask(pilot, "q", wait=False)
-        await until(lambda: "memory limit now 22.00 GiB, weights are paged" in shown(app))
+        await until(lambda: "limit now 22.00 GiB, weights are paged" in app.chat.status_bar.render().plain)
         await pilot.press("escape")
 
 
