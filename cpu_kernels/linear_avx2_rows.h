@@ -287,6 +287,49 @@ LI_AVX2_INLINE __m256 row_halves(const uint8_t *const at[ROWS], int offset)
     return _mm256_cvtph_ps(_mm_unpacklo_epi64(h, h));
 }
 
+/* Word k of each row's 16 bytes: bytes of row 0, of row 1, ... */
+LI_AVX2_INLINE void words_of_rows(const __m128i v[ROWS], __m128i words[4])
+{
+    __m128i a = _mm_unpacklo_epi32(v[0], v[1]), b = _mm_unpackhi_epi32(v[0], v[1]);
+    __m128i c = _mm_unpacklo_epi32(v[2], v[3]), d = _mm_unpackhi_epi32(v[2], v[3]);
+    words[0] = _mm_unpacklo_epi64(a, c);
+    words[1] = _mm_unpackhi_epi64(a, c);
+    words[2] = _mm_unpacklo_epi64(b, d);
+    words[3] = _mm_unpackhi_epi64(b, d);
+}
+
+/* Four unsigned bytes of each row -> factors times the first two (pair 0), or the last two (pair 1). */
+LI_AVX2_INLINE __m256 times_bytes(__m256 factors, __m128i bytes, int pair)
+{
+    const __m128i first = _mm_setr_epi8(0, 4, 8, 12, 1, 5, 9, 13, -1, -1, -1, -1, -1, -1, -1, -1);
+    const __m128i last = _mm_setr_epi8(2, 6, 10, 14, 3, 7, 11, 15, -1, -1, -1, -1, -1, -1, -1, -1);
+    return _mm256_mul_ps(factors, _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_shuffle_epi8(bytes, pair ? last : first))));
+}
+
+/* li_unpack_k_scales of four rows at once. */
+LI_AVX2_INLINE void k_scales(const uint8_t *const at[ROWS], pair_scales w[4])
+{
+    const __m128i six = _mm_set1_epi8(0x3F), four = _mm_set1_epi8(0x0F), two = _mm_set1_epi8(0x30);
+    __m128i rows[ROWS], words[4];
+    for (int r = 0; r < ROWS; r++)
+        rows[r] = load16(at[r]); /* d and dmin, then the 12 bytes */
+    words_of_rows(rows, words);
+    __m128i both = _mm_shuffle_epi8(words[0], _mm_setr_epi8(0, 1, 4, 5, 8, 9, 12, 13, 2, 3, 6, 7, 10, 11, 14, 15));
+    __m256 d = _mm256_cvtph_ps(_mm_unpacklo_epi64(both, both)), dmin = _mm256_cvtph_ps(_mm_unpackhi_epi64(both, both));
+    __m128i low = words[3];
+    __m128i scales[2] = {_mm_and_si128(words[1], six),
+                         _mm_or_si128(_mm_and_si128(low, four), _mm_and_si128(_mm_srli_epi32(words[1], 2), two))};
+    __m128i mins[2] = {_mm_and_si128(words[2], six),
+                       _mm_or_si128(_mm_and_si128(_mm_srli_epi32(low, 4), four),
+                                    _mm_and_si128(_mm_srli_epi32(words[2], 2), two))};
+    dmin = negated(dmin);
+    LI_UNROLL_8
+    for (int j = 0; j < 4; j++) {
+        w[j].d = times_bytes(d, scales[j / 2], j % 2);
+        w[j].m = times_bytes(dmin, mins[j / 2], j % 2);
+    }
+}
+
 /* Scales of the four pairs of a group of 256 values. */
 LI_AVX2_INLINE void group_scales(int type, int n_mins, const uint8_t *const at[ROWS], pair_scales w[4])
 {
@@ -311,6 +354,10 @@ LI_AVX2_INLINE void group_scales(int type, int n_mins, const uint8_t *const at[R
         }
         return;
     }
+    if (type == LI_Q4_K || type == LI_Q5_K) {
+        k_scales(at, w);
+        return;
+    }
     __m256 d[ROWS], m[ROWS], m2[ROWS];
     for (int r = 0; r < ROWS; r++)
         scales(type, at[r], 8, &d[r], &m[r], &m2[r]);
@@ -330,39 +377,54 @@ LI_AVX2_INLINE void group_scales(int type, int n_mins, const uint8_t *const at[R
 
 /* -- rows -------------------------------------------------------------------------------------------------------------*/
 
-/* Rows are read as one stream, but the hardware's prefetcher and the address translation start anew at every page of
- * 4 KiB: what comes PREFETCH_BYTES later is asked for while a piece of n_bytes is worked on. Never faults, also beyond
- * the matrix. */
-enum { PREFETCH_BYTES = 4096 };
+/* A piece of rows is read as four streams, each a quarter of it: the hardware's prefetchers run further ahead on four
+ * streams than on one. They start anew at every page of 4 KiB, and nothing has asked for a piece's first bytes: what comes
+ * PREFETCH_BYTES later is asked for as well. Never faults, also beyond the matrix. */
+enum { PREFETCH_BYTES = 512 };
 
-LI_AVX2_INLINE void prefetch(const uint8_t *from, int n_bytes)
+LI_AVX2_INLINE void prefetch(const uint8_t *const at[ROWS], int distance, int n_bytes)
 {
     LI_UNROLL_8
-    for (int at = 0; at < n_bytes; at += 64)
-        __builtin_prefetch(from + PREFETCH_BYTES + at);
+    for (int r = 0; r < ROWS; r++)
+        for (int i = 0; i < n_bytes; i += 64)
+            __builtin_prefetch(at[r] + distance + i);
 }
 
-/* What the first rows of a piece need, all at once: nothing has asked for it, and four rows are four streams. */
-LI_AVX2_INLINE void prefetch_start(const li_matrix *w, int64_t row0, int64_t row1)
+/* Rows [row0, row1) as four streams of `quarter` rows. Where these are not whole, the last row is computed more than once;
+ * fewer than four rows are computed with some beside them, since the kernels want four that exist. */
+typedef struct {
+    int64_t row0, last, quarter;
+} row_streams;
+
+LI_AVX2_INLINE row_streams streams_of(const li_matrix *w, int64_t row0, int64_t row1)
 {
-    const uint8_t *first = w->blocks + row0 * w->row_bytes;
-    int64_t n_bytes = (row1 - row0) * w->row_bytes;
-    LI_NO_UNROLL
-    for (int64_t at = 0; at < n_bytes && at < PREFETCH_BYTES; at += 64)
-        __builtin_prefetch(first + at);
+    int64_t n = row1 - row0;
+    if (n < ROWS && w->n_out >= ROWS) {
+        row0 = row0 + ROWS <= w->n_out ? row0 : w->n_out - ROWS;
+        n = ROWS;
+    }
+    return (row_streams){row0, row0 + n - 1, (n + ROWS - 1) / ROWS};
+}
+
+LI_AVX2_INLINE void rows_at(const row_streams *s, int64_t i, int64_t row[ROWS])
+{
+    for (int r = 0; r < ROWS; r++) {
+        int64_t at = s->row0 + r * s->quarter + i;
+        row[r] = at < s->last ? at : s->last;
+    }
 }
 
 /* Four rows of blocks of 32. */
-LI_AVX2_INLINE void rows_of_pairs(int type, int n_mins, int block_bytes, const li_matrix *w, int64_t row, int many,
-                                  int n_tokens, const li_int_row *x, __m256 *lanes)
+LI_AVX2_INLINE void rows_of_pairs(int type, int n_mins, int block_bytes, const li_matrix *w, const int64_t row[ROWS],
+                                  int many, int n_tokens, const li_int_row *x, __m256 *lanes)
 {
     const uint8_t *at[ROWS];
     int64_t n_blocks = w->n_in / 32;
     pair_scales s;
     for (int r = 0; r < ROWS; r++)
-        at[r] = w->blocks + (row + r) * w->row_bytes;
+        at[r] = w->blocks + row[r] * w->row_bytes;
     for (int64_t b = 0; b + 2 <= n_blocks; b += 2) {
-        prefetch(w->blocks + row * w->row_bytes + b * ROWS * block_bytes, 2 * ROWS * block_bytes);
+        prefetch(at, PREFETCH_BYTES, 2 * block_bytes);
         scales4(type, at, 1, &s.d, &s.m, &s.m2);
         pair_tokens(type, n_mins, at, 0, 1, &s, many, n_tokens, x, 32 * b, b / 8 * 8, (int)(b % 8 / 2), lanes);
         for (int r = 0; r < ROWS; r++)
@@ -376,8 +438,8 @@ LI_AVX2_INLINE void rows_of_pairs(int type, int n_mins, int block_bytes, const l
 }
 
 /* Four rows of groups of 256 values; decoded by plain C where the type says so. */
-LI_AVX2_INLINE void rows_of_groups(int type, int n_mins, const li_matrix *w, int64_t row, int many, int n_tokens,
-                                   const li_int_row *x, __m256 *lanes)
+LI_AVX2_INLINE void rows_of_groups(int type, int n_mins, const li_matrix *w, const int64_t row[ROWS], int many,
+                                   int n_tokens, const li_int_row *x, __m256 *lanes)
 {
     const li_type_info *t = li_type(w->type);
     int64_t n_blocks = w->n_in / 32;
@@ -386,12 +448,10 @@ LI_AVX2_INLINE void rows_of_groups(int type, int n_mins, const li_matrix *w, int
         int n = n_blocks - b < 8 ? (int)(n_blocks - b) : 8;
         const uint8_t *at[ROWS];
         pair_scales s[4];
-        for (int r = 0; r < ROWS; r++) {
-            int64_t from = row + r < w->n_out ? row + r : w->n_out - 1;
-            at[r] = group_at(type, t, w->blocks + from * w->row_bytes, b, n, &rooms[r]);
-        }
+        for (int r = 0; r < ROWS; r++)
+            at[r] = group_at(type, t, w->blocks + row[r] * w->row_bytes, b, n, &rooms[r]);
         if (type >= 0)
-            prefetch(w->blocks + row * w->row_bytes + b / 8 * ROWS * group_bytes(type), ROWS * group_bytes(type));
+            prefetch(at, PREFETCH_BYTES, group_bytes(type));
         group_scales(type, n_mins, at, s);
         LI_UNROLL_8
         for (int j = 0; j < 4; j++)
@@ -403,16 +463,20 @@ LI_AVX2_INLINE void rows_kernel(int type, int n_mins, const li_matrix *w, const 
                                 float *y, int64_t ldy, int64_t row0, int64_t row1)
 {
     li_int_row x[LI_ROW_TOKENS];
+    const row_streams streams = streams_of(w, row0, row1);
+    const uint8_t *first[ROWS];
+    int64_t stride = li_token_bytes(LI_KIND_INT, w->n_in), row[ROWS];
     if (n_mins < 0)
         n_mins = li_type(w->type)->n_mins;
-    int64_t stride = li_token_bytes(LI_KIND_INT, w->n_in);
     for (int k = 0; k < n_tokens; k++)
         x[k] = li_int_row_at(xq + k * stride, w->n_in);
-    prefetch_start(w, row0, row1);
-    for (int64_t r = row0; r < row1; r += ROWS) {
+    rows_at(&streams, 0, row);
+    for (int r = 0; r < ROWS; r++)
+        first[r] = w->blocks + row[r] * w->row_bytes;
+    prefetch(first, 0, PREFETCH_BYTES);
+    for (int64_t i = 0; i < streams.quarter; i++) {
         __m256 lanes[LI_ROW_TOKENS];
-        /* Always four rows that exist: at the matrix's end, some of those before are computed again. */
-        int64_t row = r + ROWS > w->n_out && type >= 0 ? w->n_out - ROWS : r;
+        rows_at(&streams, i, row);
         for (int k = 0; k < n_tokens; k++)
             lanes[k] = _mm256_setzero_ps();
         if (block_of_32_bytes(type))
@@ -420,15 +484,11 @@ LI_AVX2_INLINE void rows_kernel(int type, int n_mins, const li_matrix *w, const 
         else
             rows_of_groups(type, n_mins, w, row, many, n_tokens, x, lanes);
         for (int k = 0; k < n_tokens; k++) {
-            __m128 sums = _mm_add_ps(_mm256_castps256_ps128(lanes[k]), _mm256_extractf128_ps(lanes[k], 1));
-            if (row == r && r + ROWS <= row1) {
-                _mm_storeu_ps(y + k * ldy + r, sums);
-                continue;
-            }
-            float result[ROWS];
-            _mm_storeu_ps(result, sums);
-            for (int64_t i = r; i < row + ROWS && i < row1; i++)
-                y[k * ldy + i] = result[i - row];
+            float sums[ROWS];
+            _mm_storeu_ps(sums, _mm_add_ps(_mm256_castps256_ps128(lanes[k]), _mm256_extractf128_ps(lanes[k], 1)));
+            for (int r = 0; r < ROWS; r++)
+                if (row[r] >= row0 && row[r] < row1)
+                    y[k * ldy + row[r]] = sums[r];
         }
     }
 }
@@ -535,20 +595,27 @@ LI_AVX2_INLINE void add_in_place(__m256i *sum, __m256i v)
 
 /* -- the two kernels of a block type ----------------------------------------------------------------------------------*/
 
+#define LI_AVX2_ROWS(name, type, n_mins, t)                                                                           \
+    static LI_AVX2 __attribute__((noinline)) void rows_##name##_##t(                                                  \
+        const li_matrix *w, const char *xq, int n_tokens, float *y, int64_t ldy, int64_t row0, int64_t row1)          \
+    {                                                                                                                 \
+        rows_kernel(type, n_mins, w, xq, t == 0, t == 0 ? n_tokens : t, y, ldy, row0, row1);                          \
+    }
+
 #define LI_AVX2_KERNELS(name, type, n_mins)                                                                           \
+    LI_AVX2_ROWS(name, type, n_mins, 0)                                                                               \
+    LI_AVX2_ROWS(name, type, n_mins, 1)                                                                               \
+    LI_AVX2_ROWS(name, type, n_mins, 2)                                                                               \
+    LI_AVX2_ROWS(name, type, n_mins, 3)                                                                               \
+    LI_AVX2_ROWS(name, type, n_mins, 4)                                                                               \
     static LI_AVX2 void rows_##name(const li_matrix *w, const char *xq, int n_tokens, float *y, int64_t ldy,          \
                                     int64_t row0, int64_t row1)                                                       \
     {                                                                                                                 \
-        if (n_tokens == 1)                                                                                            \
-            rows_kernel(type, n_mins, w, xq, 0, 1, y, ldy, row0, row1);                                               \
-        else if (n_tokens == 2)                                                                                       \
-            rows_kernel(type, n_mins, w, xq, 0, 2, y, ldy, row0, row1);                                               \
-        else if (n_tokens == 3)                                                                                       \
-            rows_kernel(type, n_mins, w, xq, 0, 3, y, ldy, row0, row1);                                               \
-        else if (n_tokens == 4)                                                                                       \
-            rows_kernel(type, n_mins, w, xq, 0, 4, y, ldy, row0, row1);                                               \
-        else                                                                                                          \
-            rows_kernel(type, n_mins, w, xq, 1, n_tokens, y, ldy, row0, row1);                                        \
+        (n_tokens == 1   ? rows_##name##_1                                                                            \
+         : n_tokens == 2 ? rows_##name##_2                                                                            \
+         : n_tokens == 3 ? rows_##name##_3                                                                            \
+         : n_tokens == 4 ? rows_##name##_4                                                                            \
+                         : rows_##name##_0)(w, xq, n_tokens, y, ldy, row0, row1);                                     \
     }                                                                                                                 \
     static LI_AVX2 void tile_##name(const li_matrix *w, int64_t r, int n_rows, li_block_tile *tile)                   \
     {                                                                                                                 \
