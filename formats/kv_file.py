@@ -17,12 +17,12 @@ import struct
 import zlib
 from array import array
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from localinfer.errors import FormatError
+from localinfer.records import dataclass
 
 MAGIC = b"LIKV\x00\x00\x00\x01"
 END = struct.Struct("<QQQ8s")

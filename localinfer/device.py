@@ -30,7 +30,7 @@ def this_budget(backend: str = "auto", reserve_bytes: int | None = None) -> Memo
     if sys.platform == "darwin":
         budget = _mac_budget("cpu" if backend in ("cpu", "reference") else "metal", reserve_bytes)
     else:
-        gpu = _nvidia_budget(reserve_bytes) if backend in ("auto", "mlx") and _mlx_uses_cuda() else None
+        gpu = _nvidia_budget(reserve_bytes) if backend in ("auto", "mlx") and mlx_uses_cuda() else None
         budget = gpu or _host_budget("mlx-cpu" if backend == "mlx" else "cpu", reserve_bytes)
     return _with_measured_speed(budget)
 
@@ -55,7 +55,7 @@ def _with_measured_speed(budget: MemoryBudget) -> MemoryBudget:
 @cache
 def machine_name() -> str:
     """One line that tells machines apart in the ledger: system, processor, cores, memory."""
-    memory = _installed_bytes() or 0
+    memory = installed_bytes()
     return f"{sys.platform}-{_architecture()} {processor_name()}, {os.cpu_count()} cores, {memory / GIB:.0f} GiB"
 
 
@@ -155,9 +155,10 @@ def _read_int(path: Path) -> int | None:
     return int(text) if text.isdigit() else None
 
 
-def _installed_bytes() -> int | None:
+def installed_bytes() -> int:
+    """Bytes of memory in this machine; 0 where the system does not say."""
     if sys.platform == "darwin":
-        return int(_sysctl("hw.memsize") or 0) or None
+        return int(_sysctl("hw.memsize") or 0)
     memory = linux_memory()
     return memory.installed if memory else _psutil_memory().installed
 
@@ -257,7 +258,7 @@ def _sysctl(name: str) -> str:
 # -- NVIDIA ------------------------------------------------------------------------------------------------------------
 
 
-def _mlx_uses_cuda() -> bool:
+def mlx_uses_cuda() -> bool:
     """Whether an MLX with CUDA is installed; it is not imported for that."""
     spec = find_spec("mlx")
     places = spec.submodule_search_locations if spec else None

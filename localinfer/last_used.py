@@ -7,7 +7,6 @@ import os
 import time
 from contextlib import suppress
 from pathlib import Path
-from tempfile import mkstemp
 
 from localinfer import paths
 
@@ -22,10 +21,9 @@ def note_use(model: str | os.PathLike[str]) -> None:
     newest = dict(sorted(times.items(), key=lambda item: item[1])[-MOST:])
     with suppress(OSError):
         paths.make_parent(path)
-        handle, name = mkstemp(dir=path.parent, prefix=path.name)
-        with os.fdopen(handle, "w", encoding="utf-8") as f:
-            json.dump(newest, f)
-        os.replace(name, path)
+        new = path.with_name(f"{path.name}.{os.getpid()}")
+        new.write_text(json.dumps(newest), "utf-8")
+        os.replace(new, path)
 
 
 def last_used() -> dict[str, float]:

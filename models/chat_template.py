@@ -6,10 +6,9 @@ import copy
 import json
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cached_property
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from jinja2 import Template, TemplateError, TemplateSyntaxError, meta
 
@@ -24,7 +23,10 @@ from localinfer.models.thinking import (
     markers_in_source,
     opened_by,
 )
-from localinfer.models.tokenizer import AnyTokenizer
+from localinfer.records import dataclass, replace
+
+if TYPE_CHECKING:
+    from localinfer.models.tokenizer import AnyTokenizer
 
 _KEY = "tokenizer.chat_template"
 # The longest real template has some 17,000 characters.

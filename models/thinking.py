@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
 from typing import Literal
+
+from localinfer.records import dataclass, replace
 
 Kind = Literal["answer", "thinking"]
 

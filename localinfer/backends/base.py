@@ -6,10 +6,10 @@ All calls come from one thread (the engine's worker). A backend knows nothing of
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Protocol
 
 from localinfer.kv.prefix import common_prefix
+from localinfer.records import dataclass
 
 if TYPE_CHECKING:
     import numpy as np
@@ -49,7 +49,7 @@ class PagingState:
 
     def since(self, earlier: PagingState) -> PagingState:
         """What happened after `earlier`."""
-        return PagingState(*(getattr(self, f.name) - getattr(earlier, f.name) for f in fields(self)))
+        return PagingState(**{name: getattr(self, name) - getattr(earlier, name) for name in self.__annotations__})
 
 
 SLOW_SHARE = 0.7  # of the forecast speed of a disk: below, the user should know

@@ -6,6 +6,7 @@ import sys
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
+from localinfer.device import mlx_uses_cuda
 from localinfer.errors import BackendError, UsageError
 from localinfer.formats.gguf import GGUFFile
 
@@ -45,22 +46,11 @@ def mlx_has_gpu() -> bool:
     """Looks before it imports: MLX takes a while to load, and on Linux it is mostly there for checking."""
     if find_spec("mlx") is None or (sys.platform == "linux" and find_spec("mlx.lib") is None):
         return False
-    if sys.platform == "linux" and not _cuda_wheel():
+    if sys.platform == "linux" and not mlx_uses_cuda():
         return False
     import mlx.core as mx
 
     return bool(mx.metal.is_available()) or bool(getattr(mx, "cuda", None) and mx.cuda.is_available())
-
-
-def _cuda_wheel() -> bool:
-    from importlib.metadata import PackageNotFoundError, version
-
-    for wheel in ("mlx-cuda-13", "mlx-cuda-12", "mlx-cuda"):
-        try:
-            return bool(version(wheel))
-        except PackageNotFoundError:
-            continue
-    return False
 
 
 def _open_cpu(threads: int | None) -> Any:

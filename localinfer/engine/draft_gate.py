@@ -12,11 +12,11 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 
 from localinfer.engine.ngram_index import Support
 from localinfer.engine.params import MAX_DRAFT
 from localinfer.planner.drafting import best_length
+from localinfer.records import dataclass, field
 
 # Matched tokens before a guess, at least: how often it is right before anything is known of this conversation, when it
 # stands alone, other places agree, or dispute it. Measured on the drafting corpus (greedy and at temperature 0.8).

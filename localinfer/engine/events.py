@@ -5,10 +5,10 @@ Every stream of a turn ends in exactly one TurnDone or TurnFailed.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Literal
 
 from localinfer.backends.base import PagingState
+from localinfer.records import dataclass, field
 
 StopReason = Literal["eos", "stop", "max_tokens", "context_full", "cancelled"]
 TextKind = Literal["answer", "thinking"]

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from localinfer.engine.answer_text import AnswerText
@@ -20,6 +19,7 @@ from localinfer.engine.params import MAX_DRAFT, SamplingParams
 from localinfer.engine.prefill import ChunkSizer, prefill
 from localinfer.engine.sampler import Sampler
 from localinfer.errors import BackendError, UsageError
+from localinfer.records import dataclass, field
 
 if TYPE_CHECKING:
     import numpy as np

@@ -127,7 +127,6 @@ class EngineStatus:
     kv_bytes: int = 0
     context_used: int = 0
     has_template: bool = False
-    thinks: bool = False  # the template knows a thinking part
     load_s: float = 0.0
     pid: int = 0
     peak_bytes: int = 0

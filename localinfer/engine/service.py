@@ -14,14 +14,14 @@ import signal
 import subprocess
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from typing import IO, Any, cast
 
+from localinfer.engine.async_pipe import AsyncPipe
 from localinfer.engine.events import GenerationEvent, LoadProgress, TurnDone, TurnFailed
 from localinfer.engine.params import ChatMessage, EngineOptions, EngineStatus, SamplingParams
-from localinfer.engine.pipe import AsyncPipe
 from localinfer.engine.spawn import start as start_engine
 from localinfer.errors import BackendError, LocalinferError
+from localinfer.records import replace
 from localinfer.units import format_bytes
 
 __all__ = ["ChatMessage", "EngineBug", "EngineOptions", "EngineService", "EngineStatus", "SamplingParams"]

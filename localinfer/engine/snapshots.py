@@ -12,7 +12,6 @@ import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import astuple
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -40,7 +39,7 @@ def identity_of(file: GGUFFile, config: ModelConfig, spec: KVSpec, layout: str) 
         "model file": model_fingerprint(file),
         "context": str(spec.n_ctx),
         "KV types": ",".join(dict.fromkeys(f"{layer.k_type}/{layer.v_type}" for layer in spec.layers if layer.n_pages)),
-        "RoPE": _digest(repr([layer.rope and astuple(layer.rope) for layer in config.layers])),
+        "RoPE": _digest(repr([layer.rope for layer in config.layers])),
         "layers": _digest(repr(spec.layers)),
         "layout": layout,
     }

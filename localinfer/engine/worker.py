@@ -9,6 +9,7 @@ the end of the app, however it ended, ends this process too.
 
 from __future__ import annotations
 
+import gc
 import os
 import queue
 import signal
@@ -119,6 +120,7 @@ def _details(error: Exception) -> str:
 
 
 def main(arguments: list[str]) -> None:
+    gc.set_threshold(50_000, 20, 20)  # as in cli/main.py: a vocabulary is many objects and no garbage
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the app's business: it cancels the turn
     pipe = Pipe(socket.socket(fileno=int(arguments[0])))
     module, _, name = (arguments[1] if len(arguments) > 1 else DEFAULT_ENGINE).partition(":")

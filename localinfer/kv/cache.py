@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import count
 from typing import Protocol
 
 from localinfer.kv.pages import BlockTable, PagePool, page_classes, pages_for
 from localinfer.kv.prefix import Checkpoint, Match, Node, PrefixTree, common_prefix
 from localinfer.kv.spec import PAGE_TOKENS, KVSpec, checkpoint_pages
+from localinfer.records import dataclass
 
 EVICT_SHARE = 64  # of a pool are freed at once: looking for the least worthy costs a walk over the tree
 

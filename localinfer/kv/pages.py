@@ -8,9 +8,9 @@ one reference may be written. Backends keep the bytes; here are numbers only.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 
 from localinfer.kv.spec import PAGE_TOKENS, KVSpec
+from localinfer.records import dataclass
 
 
 def pages_for(n_tokens: int) -> int:

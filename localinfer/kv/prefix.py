@@ -11,9 +11,9 @@ Later tokens cost more, since they attend to more. Fetching costs nothing: pages
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
 
 from localinfer.kv.spec import PAGE_TOKENS
+from localinfer.records import dataclass, field, replace
 
 HALF_LIFE_TURNS = 8  # after so many turns without use, something is half as likely to be asked for
 ATTENTION_TOKENS = 4096  # at about this depth attention costs as much as all else

@@ -5,20 +5,24 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from localinfer.formats.checkpoint import Checkpoint
-from localinfer.models.tokenizer.hf import FolderTokenizer
+from localinfer.formats.gguf import GGUFFile
 from localinfer.models.tokenizer.stream import StreamDecoder, StreamState
 from localinfer.models.tokenizer.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
     from localinfer.formats.model_file import ModelFile
+    from localinfer.models.tokenizer.hf import FolderTokenizer
 
-AnyTokenizer = Tokenizer | FolderTokenizer
+    AnyTokenizer = Tokenizer | FolderTokenizer
 
 
 def open_tokenizer(file: ModelFile) -> AnyTokenizer:
     """The tokenizer of a model of either kind. Raises the error tree."""
-    return FolderTokenizer.from_checkpoint(file) if isinstance(file, Checkpoint) else Tokenizer.from_gguf(file)
+    if isinstance(file, GGUFFile):
+        return Tokenizer.from_gguf(file)
+    from localinfer.models.tokenizer.hf import FolderTokenizer  # a GGUF file need not load it
+
+    return FolderTokenizer.from_checkpoint(file)
 
 
-__all__ = ["AnyTokenizer", "FolderTokenizer", "StreamDecoder", "StreamState", "Tokenizer", "open_tokenizer"]
+__all__ = ["StreamDecoder", "StreamState", "Tokenizer", "open_tokenizer"]

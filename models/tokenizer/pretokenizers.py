@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -18,6 +17,7 @@ import regex
 
 from localinfer.errors import UnsupportedModel
 from localinfer.models.tokenizer.ascii_patterns import ASCII_SPACE, ascii_pattern
+from localinfer.records import dataclass
 
 _CONTRACTION = r"'(?:[sS]|[tT]|[rR][eE]|[vV][eE]|[mM]|[lL][lL]|[dD])"
 _LOWER_CONTRACTION = r"'(?:s|t|re|ve|m|ll|d)"

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Iterator
-from dataclasses import dataclass
+
+from localinfer.records import dataclass
 
 Piece = str | int  # plain text, or the id of a special token
 

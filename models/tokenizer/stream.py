@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import codecs
 from collections.abc import Callable
-from dataclasses import dataclass
+
+from localinfer.records import dataclass
 
 TokenBytes = Callable[[int], bytes]
 _UTF8 = codecs.getincrementaldecoder("utf-8")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 import regex
@@ -18,6 +17,7 @@ from localinfer.models.tokenizer.spm import SPM
 from localinfer.models.tokenizer.stream import StreamDecoder
 from localinfer.models.tokenizer.unigram import Unigram
 from localinfer.models.tokenizer.vocabulary import PREFIX, TokenType, Vocabulary, read_vocabulary
+from localinfer.records import dataclass
 
 _SURROGATES = regex.compile("[\ud800-\udfff]")
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any
 
 from localinfer.errors import FormatError
+from localinfer.records import dataclass
 
 PREFIX = "tokenizer.ggml."
 
@@ -74,7 +74,7 @@ class Vocabulary:
     unk_id: int | None
     pad_id: int | None
     eog_ids: frozenset[int]
-    notices: tuple[str, ...] = field(default=())  # what was odd in the file, one line each
+    notices: tuple[str, ...] = ()  # what was odd in the file, one line each
 
     @property
     def n_vocab(self) -> int:

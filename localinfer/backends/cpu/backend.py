@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import ctypes
 import mmap
-import platform
 from collections import OrderedDict
 from collections.abc import Sequence
-from pathlib import Path
 
 import numpy as np
-import psutil
 
 from localinfer.backends.base import DeviceInfo, PagingState, Progress
 from localinfer.backends.cpu import trace
@@ -21,6 +18,7 @@ from localinfer.backends.cpu.paging import PagedWeights, streamed_sets
 from localinfer.backends.cpu.tape import Tape, record_nodes
 from localinfer.backends.cpu.weights import CpuWeight
 from localinfer.backends.reference.backend import ReferenceBackend, ReferenceModel
+from localinfer.device import installed_bytes, processor_name
 from localinfer.errors import BackendError, UsageError
 from localinfer.formats.gguf import GGUFFile
 from localinfer.kv.spec import KVSpec
@@ -49,7 +47,7 @@ class NumpyFallback(ReferenceBackend):
         self._notice = notice
 
     def device_info(self) -> DeviceInfo:
-        return DeviceInfo("cpu", cpu_name(), psutil.virtual_memory().total, 1, ("numpy",), (self._notice,))
+        return DeviceInfo("cpu", processor_name(), installed_bytes(), 1, ("numpy",), (self._notice,))
 
     def load(
         self, file: GGUFFile, config: ModelConfig, progress: Progress, paging: Paging | None = None
@@ -72,8 +70,7 @@ class CpuBackend:
 
     def device_info(self) -> DeviceInfo:
         features = (self.lib.li_cpu_name().decode(),)
-        memory = psutil.virtual_memory().total
-        return DeviceInfo("cpu", cpu_name(), memory, self.threads, features, v_beside_k=True)
+        return DeviceInfo("cpu", processor_name(), installed_bytes(), self.threads, features, v_beside_k=True)
 
     def load(self, file: GGUFFile, config: ModelConfig, progress: Progress, paging: Paging | None = None) -> CpuModel:
         model = CpuModel(self, file, config, progress, paging)
@@ -89,7 +86,8 @@ class CpuBackend:
 
 
 class CpuModel:
-    """A model in the mapped file, or paged from it. Tapes are made when a cache with a new chunk size first runs."""
+    """A model in the mapped file, or paged from it. A tape is made for the first cache with a chunk size: a missing
+    tensor, a wrong shape or an unknown type shows in `new_kv`, before anything is asked."""
 
     notices: tuple[str, ...] = ()
 
@@ -115,16 +113,11 @@ class CpuModel:
             weights = self._paged.weights
         self._weights = weights
         self.decoder = Decoder(self.config, weights)
-        self._probe()
 
     def repage(self, paging: Paging, progress: Progress) -> None:
         """Keep other weights in memory from now on; caches stay as they are."""
         self.close()
         self._place(progress, paging)
-
-    def _probe(self) -> None:
-        """Record the smallest tape: a missing tensor, a wrong shape or an unknown type shows now, not in a chat."""
-        Tape(self._backend.lib, self.decoder, 1, self._backend.threads, paged=self._paged).close()
 
     @property
     def scratch_bytes(self) -> int:
@@ -203,14 +196,3 @@ class CpuModel:
         if n_bytes > len(self._attention_scratch or b""):
             self._attention_scratch = mmap.mmap(-1, n_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
             self._scratch_address = ctypes.addressof(ctypes.c_char.from_buffer(self._attention_scratch))
-
-
-def cpu_name() -> str:
-    """As the system calls the processor."""
-    try:
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
-            if line.startswith("model name"):
-                return line.split(":", 1)[1].strip()
-    except OSError:
-        pass
-    return platform.processor() or platform.machine()

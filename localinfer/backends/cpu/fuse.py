@@ -7,7 +7,6 @@ Every fusion does the very operations of the unfused form in the same order on e
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import replace
 
 from localinfer.backends.cpu.nodes import (
     Attention,
@@ -23,6 +22,7 @@ from localinfer.backends.cpu.nodes import (
     Unary,
 )
 from localinfer.models.program import Buffer, Value
+from localinfer.records import replace
 
 
 def fuse(nodes: list[Node], result: Value | None) -> list[Node]:

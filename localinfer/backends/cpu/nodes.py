@@ -7,12 +7,12 @@ Values are views of buffers (models/program.py); `rows` of a node are all T toke
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 
 from localinfer.backends.cpu.weights import CpuWeight
 from localinfer.models.config import Activation, AttentionConfig, MoEConfig, RopeConfig, StateConfig
 from localinfer.models.ops import MoEWeights, ScanWeights
 from localinfer.models.program import Value
+from localinfer.records import dataclass
 
 
 @dataclass(eq=False)
@@ -31,7 +31,7 @@ class NormSpec:
 class Node:
     """`last`: computes only the rows that logits are asked for. `rowwise`: row t of a result needs row t alone."""
 
-    last: bool = field(default=False, kw_only=True)
+    last = False
     rowwise = True
 
     def reads(self) -> Iterator[Value]:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import ctypes
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import prod
 
 from localinfer.backends.base import PagingState, Progress
@@ -23,6 +22,7 @@ from localinfer.errors import BackendError, FormatError
 from localinfer.formats.gguf import GGUFFile, TensorInfo
 from localinfer.models.program import Buffer, Value
 from localinfer.planner.paging import LOOKUP_BYTES, PAGE, Paging, expert_matrix_bytes, paged_bytes, shelves, slots_for
+from localinfer.records import dataclass
 
 ENDED = -1  # LI_STORAGE_ENDED of storage.h
 HALF_LIFE_TOKENS = 256.0  # after so many tokens an expert's use counts half
@@ -190,10 +190,12 @@ class PagedWeights:
             return []
         shape = (moe.logits.shape[0], later.config.n_experts)
         guess = Value(moe.logits.program, Buffer(*shape, 0, 0), shape)
-        ask = Linear(here.x, [OutputSpec(router.w, guess, router.bias)], linear.norm, last=moe.last)
+        ask = Linear(here.x, [OutputSpec(router.w, guess, router.bias)], linear.norm)
         assert self._experts
         layer = self._moe_layers[later.weights.up.name]
-        return [ask, ExpertHint(guess, self._experts, layer, later.config, last=moe.last)]
+        hint = ExpertHint(guess, self._experts, layer, later.config)
+        ask.last = hint.last = moe.last
+        return [ask, hint]
 
     def weights_row(self, name: str) -> int:
         """Bytes of one row of a tensor."""

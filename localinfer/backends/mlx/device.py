@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import mlx.core as mx
-import psutil
 
+from localinfer.device import installed_bytes
 from localinfer.units import GIB, MIB
 
 Target = Literal["metal", "cuda", "cpu"]
@@ -42,13 +42,13 @@ def find_device() -> MLXDevice:
 
         card = check_cuda()
         return MLXDevice("cuda", card.name, card.free_bytes, HALF, (f"compute capability {card.capability}",))
-    return MLXDevice("cpu", "mlx-cpu", psutil.virtual_memory().total, mx.float32)
+    return MLXDevice("cpu", "mlx-cpu", installed_bytes(), mx.float32)
 
 
 def metal_device(info: dict[str, Any]) -> MLXDevice:
     """From mx.device_info(). Architectures are applegpu_g13 (M1) to g17 (M5) and a letter for the size."""
     architecture = str(info.get("architecture", ""))
-    memory = int(info.get("max_recommended_working_set_size", 0)) or psutil.virtual_memory().total
+    memory = int(info.get("max_recommended_working_set_size", 0)) or installed_bytes()
     return MLXDevice("metal", str(info.get("device_name", "Apple GPU")), memory, HALF, (architecture,))
 
 

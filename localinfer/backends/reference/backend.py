@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import platform
 from collections.abc import Sequence
 
 import numpy as np
-import psutil
 
 from localinfer.backends.base import DeviceInfo, Progress
 from localinfer.backends.reference.kv import ReferenceKV
 from localinfer.backends.reference.ops import ReferenceOps, ReferenceWeight
+from localinfer.device import installed_bytes, processor_name
 from localinfer.formats.gguf import GGUFFile
 from localinfer.kv.spec import KVSpec
 from localinfer.models.config import ModelConfig
@@ -22,8 +21,7 @@ NOTICE = "numpy reference path: exact and slow (every weight is decoded at each 
 
 class ReferenceBackend:
     def device_info(self) -> DeviceInfo:
-        memory = psutil.virtual_memory().total
-        return DeviceInfo("reference", platform.processor() or platform.machine(), memory, 1, (), (NOTICE,))
+        return DeviceInfo("reference", processor_name(), installed_bytes(), 1, (), (NOTICE,))
 
     def load(
         self, file: GGUFFile, config: ModelConfig, progress: Progress, paging: Paging | None = None

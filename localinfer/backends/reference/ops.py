@@ -7,7 +7,6 @@ built, and then says so (backends/cpu).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -17,6 +16,7 @@ from localinfer.formats.dequant import dequantize, dequantize_rows
 from localinfer.formats.ggml_types import GGMLType
 from localinfer.models.config import Activation, AttentionConfig, MoEConfig, RopeConfig, StateConfig
 from localinfer.models.ops import MoEWeights, ScanWeights
+from localinfer.records import dataclass
 
 F32 = np.float32
 SMALLEST_SUM = F32(2**-14)  # the smallest normal float16, llama.cpp's guard against dividing by zero

@@ -13,7 +13,7 @@ from localinfer.engine.events import PromptProgress, TextDelta, TurnDone
 from localinfer.engine.params import ChatMessage, EngineOptions, SamplingParams
 from localinfer.engine.service import EngineService
 from localinfer.errors import UnsupportedModel, UsageError
-from localinfer.models.tokenizer import FolderTokenizer
+from localinfer.models.tokenizer.hf import FolderTokenizer
 from tests.fakes.checkpoints import CONFIGS, SPECIAL, make_checkpoint
 
 pytestmark = pytest.mark.skipif(not find_spec("mlx_lm"), reason="mlx-lm is not installed")
