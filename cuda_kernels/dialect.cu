@@ -6,6 +6,8 @@
 #define LI_TABLE static __device__ const
 #define LI_FN __device__ __forceinline__
 #define LI_UNROLL _Pragma("unroll")
+#define LI_WORDS(...) _Pragma(#__VA_ARGS__)
+#define LI_UNROLL_BY(N) LI_WORDS(unroll (N))
 #define LI_BARRIER __syncthreads()
 #define LI_BYTES(p) ((const uint8_t*)(p))
 #define thread_index_in_simdgroup (threadIdx.x & 31)

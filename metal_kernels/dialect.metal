@@ -7,6 +7,8 @@
 #define LI_TABLE constant              // a constant table at file scope
 #define LI_FN inline
 #define LI_UNROLL _Pragma("clang loop unroll(full)")
+#define LI_WORDS(...) _Pragma(#__VA_ARGS__)
+#define LI_UNROLL_BY(N) LI_WORDS(clang loop unroll_count(N))
 #define LI_BARRIER threadgroup_barrier(mem_flags::mem_threadgroup)
 #define LI_BYTES(p) ((const device uint8_t*)(p))
 

@@ -3,7 +3,8 @@
 // takes: so neighbouring lanes read neighbouring bytes. Sums are float32.
 //
 // The value at place j of a run is scale * value(j) + offset, so a run costs one multiply-add a value and two a run:
-// sum = scale * dot(values, x) + offset * sum(x).
+// sum = scale * dot(values, x) + offset * sum(x). Four runs of 16 vectors stay a loop: unrolled, their loads of x are
+// all moved to its front and take more registers than there are.
 
 // acc (ROWS, NX) += rows (n_rows valid) times x (n_x valid rows of n_in). All pointers at the group's first row.
 template <typename B, int ROWS, int NX>
@@ -17,7 +18,7 @@ LI_FN void add_products(LI_IN(uint8_t) rows, int n_rows, LI_IN(float) x, int n_x
     LI_UNROLL for (int r = 0; r < ROWS; r++)
       if (r < n_rows) b[r].load(rows + row_bytes * r + int64_t(block) * B::BYTES, part);
     const int k = block * B::VALUES + B::first(part);
-    LI_UNROLL for (int run = 0; run < B::RUNS; run++) {
+    LI_UNROLL_BY(NX < 16 || B::RUNS < 4 ? B::RUNS : 1) for (int run = 0; run < B::RUNS; run++) {
       LI_UNROLL for (int t = 0; t < NX; t++) {
         float v[B::RUN];
         LI_IN(float) xt = x + int64_t(t < n_x ? t : n_x - 1) * n_in + k + B::STRIDE * run;

@@ -22,6 +22,7 @@ from localinfer.history_store import HistoryStore
 from localinfer.settings import Settings, load_settings, save_setting
 from localinfer.tui.bridge import SLOW_TOK_S, EngineBridge, EngineOptions, ModelFailed, SamplingParams, Service
 from localinfer.tui.commands import COMMANDS
+from localinfer.tui.hangup import terminal_is_gone, watch_terminal
 from localinfer.tui.screens.chat import ChatScreen
 from localinfer.tui.screens.confirm import ConfirmScreen
 from localinfer.tui.session import ChatSession, model_name
@@ -55,6 +56,7 @@ class LocalinferApp(App[int]):
         self.bridge = EngineBridge(service, self.chat)
         self.engine_alive = False
         self._opening: asyncio.Task[bool] | None = None
+        self._leaving: asyncio.Future[None] | None = None
         self._opens = self.options
         self._slow_path = ""  # of a model that the user wants, slow as it is
         self.register_theme(DARK)
@@ -65,6 +67,8 @@ class LocalinferApp(App[int]):
         return self.chat
 
     def on_mount(self) -> None:
+        if not self.is_headless:
+            watch_terminal(self.leave)
         self.theme_changed_signal.subscribe(self, self._keep_theme)
         if self._trouble:
             self.notify(self._trouble, title="Settings", severity="warning", markup=False)
@@ -163,11 +167,20 @@ class LocalinferApp(App[int]):
     # leaving
 
     async def action_quit(self) -> None:
+        await self._quit(0)
+
+    def leave(self, exit_code: int) -> None:
+        """As quitting, for a reason from outside."""
+        self._leaving = self._leaving or asyncio.ensure_future(self._quit(exit_code))
+
+    async def _quit(self, exit_code: int) -> None:
         """Keep what was written, end the engine, leave."""
         await self.chat.stop()
         self.session.close()
         await self.bridge.close()
-        self.exit(0)
+        if terminal_is_gone():
+            os._exit(exit_code)
+        self.exit(exit_code)
 
 
 def run_app(

@@ -4,7 +4,7 @@ struct Block {
   enum { VALUES = 256, BYTES = 84, PARTS = 8, RUNS = 4, RUN = 8, STRIDE = 32, OFFSETS = 1 };
   float d, dmin;
   uint32_t raw[2];
-  uint32_t scales[4];
+  uint32_t scales;  // a byte a run
   static LI_FN int first(int part) { return 128 * (part >> 2) + 8 * (part & 3); }
   LI_FN void load(LI_IN(uint8_t) p, int part) {
     int h = part >> 2, l = 8 * (part & 3);
@@ -13,9 +13,10 @@ struct Block {
     dmin = f16_bits(head >> 16);
     raw[0] = load_u32(p + 16 + 32 * h + l);
     raw[1] = load_u32(p + 20 + 32 * h + l);
-    LI_UNROLL for (int i = 0; i < 4; i++) scales[i] = load_u8(p + 8 * h + 2 * i + (l >> 4));
+    scales = 0;
+    LI_UNROLL for (int i = 0; i < 4; i++) scales |= load_u8(p + 8 * h + 2 * i + (l >> 4)) << (8 * i);
   }
   LI_FN float value(int part, int run, int j) { return float((raw[j >> 2] >> (8 * (j & 3) + 2 * run)) & 3); }
-  LI_FN float scale(int part, int run) { return d * float(scales[run] & 15); }
-  LI_FN float offset(int part, int run) { return -dmin * float(scales[run] >> 4); }
+  LI_FN float scale(int part, int run) { return d * float((scales >> (8 * run)) & 15); }
+  LI_FN float offset(int part, int run) { return -dmin * float((scales >> (8 * run + 4)) & 15); }
 };

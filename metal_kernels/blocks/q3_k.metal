@@ -4,7 +4,7 @@ struct Block {
   enum { VALUES = 256, BYTES = 110, PARTS = 8, RUNS = 4, RUN = 8, STRIDE = 32, OFFSETS = 0 };
   float d;
   uint32_t raw[2], high[2];
-  uint32_t scales[4];
+  uint32_t scales;  // a byte a run
   static LI_FN int first(int part) { return 128 * (part >> 2) + 8 * (part & 3); }
   LI_FN void load(LI_IN(uint8_t) p, int part) {
     int h = part >> 2, l = 8 * (part & 3);
@@ -13,16 +13,17 @@ struct Block {
       high[i] = load_u32_by2(p + l + 4 * i) >> (4 * h);
       raw[i] = load_u32_by2(p + 32 + 32 * h + l + 4 * i);
     }
+    scales = 0;
     LI_UNROLL for (int i = 0; i < 4; i++) {
       int s = 8 * h + 2 * i + (l >> 4);
       uint32_t low = (load_u8(p + 96 + (s & 7)) >> (4 * h)) & 15;
-      scales[i] = low | (((load_u8(p + 104 + (s & 3)) >> (2 * (s >> 2))) & 3) << 4);
+      scales |= (low | (((load_u8(p + 104 + (s & 3)) >> (2 * (s >> 2))) & 3) << 4)) << (8 * i);
     }
   }
   LI_FN float value(int part, int run, int j) {
     int low = int((raw[j >> 2] >> (8 * (j & 3) + 2 * run)) & 3);
     return float(low + int(((high[j >> 2] >> (8 * (j & 3) + run)) & 1) << 2) - 4);
   }
-  LI_FN float scale(int part, int run) { return d * float(int(scales[run]) - 32); }
+  LI_FN float scale(int part, int run) { return d * float(int((scales >> (8 * run)) & 63) - 32); }
   LI_FN float offset(int part, int run) { return 0.0f; }
 };

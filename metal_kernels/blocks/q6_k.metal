@@ -4,7 +4,7 @@ struct Block {
   enum { VALUES = 256, BYTES = 210, PARTS = 8, RUNS = 4, RUN = 8, STRIDE = 32, OFFSETS = 0 };
   float d;
   uint32_t low[4], high[2];
-  uint32_t scales[4];
+  uint32_t scales;  // a byte a run
   static LI_FN int first(int part) { return 128 * (part >> 2) + 8 * (part & 3); }
   LI_FN void load(LI_IN(uint8_t) p, int part) {
     int h = part >> 2, l = 8 * (part & 3);
@@ -14,12 +14,13 @@ struct Block {
       low[2 + i] = load_u32_by2(p + 64 * h + 32 + l + 4 * i);
       high[i] = load_u32_by2(p + 128 + 32 * h + l + 4 * i);
     }
-    LI_UNROLL for (int i = 0; i < 4; i++) scales[i] = load_u8(p + 192 + 8 * h + 2 * i + (l >> 4));
+    scales = 0;
+    LI_UNROLL for (int i = 0; i < 4; i++) scales |= load_u8(p + 192 + 8 * h + 2 * i + (l >> 4)) << (8 * i);
   }
   LI_FN float value(int part, int run, int j) {
-    uint32_t nibble = (low[2 * (run & 1) + (j >> 2)] >> (8 * (j & 3) + 4 * (run >> 1))) & 15;
+    uint32_t nibble = (((run & 1) ? low[2 + (j >> 2)] : low[j >> 2]) >> (8 * (j & 3) + 4 * (run >> 1))) & 15;
     return float(int(nibble | (((high[j >> 2] >> (8 * (j & 3) + 2 * run)) & 3) << 4)) - 32);
   }
-  LI_FN float scale(int part, int run) { return d * float(signed_byte(scales[run])); }
+  LI_FN float scale(int part, int run) { return d * float(signed_byte(scales >> (8 * run))); }
   LI_FN float offset(int part, int run) { return 0.0f; }
 };

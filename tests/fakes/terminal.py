@@ -12,6 +12,7 @@ import subprocess
 import termios
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 FIRST_FRAME = ("localinfer", "╯", "help")  # the name, the composer's last corner, the footer
@@ -22,15 +23,17 @@ class Terminal:
     """The clock starts before the process does. `close` kills it with all that it started."""
 
     def __init__(
-        self, command: Sequence[str], environment: Mapping[str, str], columns: int = 120, rows: int = 36
-    ) -> None:
+        self, command: Sequence[str], environment: Mapping[str, str], columns: int = 120, rows: int = 36,
+        controlling: bool = True,
+    ) -> None:  # fmt: skip
+        """controlling: closing it then sends a hangup to the process."""
         self._fd, theirs = pty.openpty()
         fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
         environment = {**environment, "TERM": "xterm-256color", "COLORTERM": "truecolor"}
         self.started = time.perf_counter()
         self.process = subprocess.Popen(
             command, stdin=theirs, stdout=theirs, stderr=theirs, env=environment, start_new_session=True,
-            preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),  # its controlling terminal: closing it hangs up
+            preexec_fn=(lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0)) if controlling else None,
         )  # fmt: skip
         os.close(theirs)
         self.output = bytearray()
@@ -73,7 +76,14 @@ class Terminal:
         fields = Path(f"/proc/{pid}/task/{pid}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / _TICKS
 
+    def hang_up(self) -> None:
+        """Close our end, as a window that is closed or a connection that breaks."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
     def close(self) -> None:
-        os.killpg(self.process.pid, signal.SIGKILL)
+        with suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
-        os.close(self._fd)
+        self.hang_up()

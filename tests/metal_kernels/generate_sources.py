@@ -5,7 +5,11 @@ MLX's CPU build has no Metal, but under mx.export_function it still writes the k
 
 from __future__ import annotations
 
+import re
+import subprocess
+import sys
 import tempfile
+from functools import cache
 from pathlib import Path
 
 import mlx.core as mx
@@ -36,6 +40,17 @@ def generate(case: Case, folder: str) -> None:
         )  # fmt: skip
 
     mx.export_function(str(Path(folder) / "kernel.mlxfn"), call, *inputs)
+
+
+@cache
+def sources() -> dict[str, str]:
+    """Case label -> generated source. In a process of its own, since MLX prints from C++."""
+    command = [sys.executable, "-m", "tests.metal_kernels.generate_sources"]
+    done = subprocess.run(command, cwd=Path(__file__).parents[2], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    parts = re.split(r"^=== (.*)$", done.stdout, flags=re.M)[1:]
+    found = {label: re.search(r"```\n(.*)```", text, re.S) for label, text in zip(parts[::2], parts[1::2], strict=True)}
+    return {label: match[1] for label, match in found.items() if match}
 
 
 def main() -> None:

@@ -190,6 +190,7 @@ template <typename T> struct Checked {
 #define LI_TABLE static const
 #define LI_FN inline
 #define LI_UNROLL
+#define LI_UNROLL_BY(N)
 #define LI_BARRIER li_barrier()
 #define LI_BYTES(p) ((p).template as<const uint8_t>())
 #define thread_index_in_simdgroup (li_now->lane)

@@ -1,38 +1,15 @@
-"""What MLX makes of the kernels: the source it generates for Metal, type-checked as far as a host compiler can; and the
+"""What MLX makes of the kernels: the source it generates for Metal (test_metal_dialect.py checks its language), and the
 CUDA form through nvcc where that is installed."""
 
 from __future__ import annotations
 
-import re
 import shutil
-import subprocess
-import sys
-from functools import cache
-from importlib.util import find_spec
-from pathlib import Path
 
 import pytest
 
-from localinfer.backends.mlx.kernels import dialect
 from tests.metal_kernels.cases import block_cases, other_cases
-from tests.metal_kernels.host import compiler
+from tests.metal_kernels.generate_sources import sources
 from tests.metal_kernels.nvcc import compile_cases
-
-HERE = Path(__file__).parent
-
-
-@cache
-def sources() -> dict[str, str]:
-    """Case label -> generated source."""
-    if find_spec("mlx") is None:
-        pytest.skip("mlx is not installed")
-    command = [sys.executable, "-m", "tests.metal_kernels.generate_sources"]
-    done = subprocess.run(command, cwd=HERE.parents[1], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    parts = re.split(r"^=== (.*)$", done.stdout, flags=re.M)[1:]
-    return {
-        label: re.search(r"```\n(.*)```", text, re.S)[1] for label, text in zip(parts[::2], parts[1::2], strict=True)
-    }
 
 
 def test_every_case_is_generated_in_ascii() -> None:
@@ -49,27 +26,6 @@ def test_arguments_are_what_the_bodies_expect() -> None:
     assert "uint simdgroup_index_in_threadgroup [[simdgroup_index_in_threadgroup]]" in text
     for label, text in sources().items():
         assert "_shape" not in text and "_strides" not in text, f"{label} asks for shapes that no kernel uses"
-
-
-def test_generated_sources_pass_a_type_check(tmp_path: Path) -> None:
-    """In files of eight, each source in a namespace of its own."""
-    tool = compiler()
-    labels = list(sources())
-    for at in range(0, len(labels), 8):
-        code = ['#include "metal_on_host.h"']
-        for i, label in enumerate(labels[at : at + 8]):
-            text = "\n".join(line for line in sources()[label].splitlines() if not line.startswith("#"))
-            code += [f"namespace case_{i} {{", text, "}"]
-        unit = tmp_path / "generated.cpp"
-        unit.write_text(_defines() + "\n".join(code))
-        flags = ["-std=c++17", "-fsyntax-only", "-Wno-attributes", "-Wno-unknown-pragmas", f"-I{HERE}"]
-        done = subprocess.run([tool, *flags, str(unit)], capture_output=True, text=True)
-        assert done.returncode == 0, f"{labels[at : at + 8]}: {done.stderr[:3000]}"
-
-
-def _defines() -> str:
-    """The dialect's macros, once; its functions come with each source."""
-    return "\n".join(line for line in dialect("metal").splitlines() if line.startswith("#")) + "\n"
 
 
 @pytest.mark.slow

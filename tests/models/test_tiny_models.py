@@ -22,17 +22,15 @@ from tests.models.tiny import (
     golden_models,
     has_quantized_tensors,
     logits_in_chunks,
-    mean_kl,
+    roll_back,
     shared_folder,
     shared_models,
 )
+from tests.models.tiny_report import open_backend, report
 
 needs_shared = pytest.mark.skipif(
     shared_folder() is None, reason="LOCALINFER_SHARED names no folder with tiny/: only the models in tests/golden"
 )
-# Mean KL divergence where activations are rounded to 16 bits before quantized weights. llama.cpp, which rounds them
-# to 8 bits, has 1e-3 to 4e-3 on these files; random weights amplify every rounding far more than trained ones.
-QUANTIZED_KL = 1e-5
 
 
 @pytest.mark.parametrize("name", golden_models())
@@ -63,12 +61,10 @@ def test_every_tiny_model_on_the_reference(name: str) -> None:
 @pytest.mark.parametrize("name", shared_models())
 def test_every_tiny_model_on_the_cpu_backend(name: str) -> None:
     tiny = shared_models()[name]
+    found = report(open_cpu(2), tiny)
+    assert found["passed"], found
     logits = [logits_in_chunks(open_cpu(2), tiny, chunk) for chunk in (96, 7, 1)]
     assert all(np.array_equal(logits[0], other) for other in logits[1:]), "bits must not depend on the chunk"
-    if has_quantized_tensors(tiny):
-        assert mean_kl(tiny.logits, logits[0]) < QUANTIZED_KL
-    else:
-        assert np.abs(logits[0] - tiny.logits).max() < TOLERANCE
 
 
 @needs_shared
@@ -76,10 +72,21 @@ def test_every_tiny_model_on_the_cpu_backend(name: str) -> None:
 @pytest.mark.parametrize("name", shared_models())
 def test_every_tiny_model_on_mlx(name: str) -> None:
     pytest.importorskip("mlx.core", reason="MLX is not installed")
-    from localinfer.backends.mlx.backend import MLXBackend
+    found = report(open_backend("mlx"), shared_models()[name])
+    assert found["passed"], found
 
-    errors = errors_by_chunk(MLXBackend(), shared_models()[name], (96, 7))
-    assert max(errors.values()) < TOLERANCE, errors
+
+@pytest.mark.parametrize("backend", ["cpu", "mlx"])
+@pytest.mark.parametrize("name", golden_models())
+def test_coming_back_from_other_tokens(name: str, backend: str) -> None:
+    if backend == "mlx":
+        pytest.importorskip("mlx.core", reason="MLX is not installed")
+    tiny = golden_models()[name]
+    found = roll_back(open_backend(backend), tiny)
+    assert found.kept_of_turn == 72, "the prompt was marked there"
+    assert found.kept_of_draft == (0 if (name, backend) == ("falcon-h1", "cpu") else 64)
+    rounded = backend == "cpu" and has_quantized_tensors(tiny)
+    assert found.back_error < (5e-3 if rounded else TOLERANCE)
 
 
 @pytest.mark.parametrize("name", {**golden_models(), **shared_models()})

@@ -64,11 +64,13 @@ def stack(nodes: Iterable[Any], width: int, depth: int = 0) -> list[Row]:
     return rows
 
 
-def fence_rows(code: str, language: str, width: int, first: bool = True) -> list[Row]:
-    """A code block on its own ground: lines cut into pieces of `width` (copying gives back the source)."""
+def fence_rows(code: str, language: str, width: int, first: bool = True, plain: bool = False) -> list[Row]:
+    """A code block on its own ground: lines cut into pieces of `width` (copying gives back the source).
+
+    first: with the language above it; plain: without colours."""
     label = language.split()[0] if language.split() else ""
     rows: list[Row] = [_code_row([(label, ("code", "code-label"))], width)] if first and label else []
-    for line in code_rows(code, language):
+    for line in code_rows(code, "" if plain else language):
         rows += [_code_row(piece, width) for piece in _cut(line, width - 2)]
     return rows
 

@@ -1,7 +1,12 @@
-"""Source text -> rows with the names of their colours. Pygments is loaded with the first code block."""
+"""Source text -> rows with the names of their colours. Pygments is loaded with the first code block.
+
+What knows a language takes 5 to 150 ms to import, which would hold up keys while an answer streams: `colours_ready`
+imports it in a thread, and the code is plain until then.
+"""
 
 from __future__ import annotations
 
+import threading
 from functools import lru_cache
 from typing import Any
 
@@ -14,7 +19,8 @@ _TAB = "    "
 @lru_cache(maxsize=16)  # while a block streams, all but its last line is asked for again and again
 def code_rows(code: str, language: str) -> list[Row]:
     """One row a line, tabs expanded, nothing wrapped. An unknown language is plain."""
-    lexer = _lexer(language.split()[0].lower()) if language.split() else None
+    name = _name(language)
+    lexer = _lexer(name) if code and name else None
     if lexer is None or len(code) > MAX_HIGHLIGHT_CHARS:
         return [[(line.replace("\t", _TAB), ("code",))] for line in code.split("\n")]
     rows: list[Row] = [[]]
@@ -30,18 +36,52 @@ def code_rows(code: str, language: str) -> list[Row]:
 
 def warm_up() -> None:
     """Load what the first code block needs (0.1 s), so that it does not stop the stream."""
+    _fetch("python")
     code_rows("x = 1", "python")
 
 
-@lru_cache(maxsize=32)
-def _lexer(language: str) -> Any:
-    from pygments.lexers import get_lexer_by_name
-    from pygments.util import ClassNotFound
+def colours_ready(language: str) -> bool:
+    """Whether `code_rows` will not have to wait for this language; where it would, what it needs is on its way."""
+    name = _name(language)
+    if name in _arrived:
+        return True
+    if name not in _asked_for:
+        _asked_for.add(name)
+        threading.Thread(target=_fetch, args=(name,), daemon=True).start()
+    return False
 
-    try:
-        return get_lexer_by_name(language, stripnl=False, ensurenl=False)
-    except ClassNotFound:
+
+_asked_for: set[str] = set()
+_arrived: set[str] = {""}
+
+
+def _fetch(name: str) -> None:
+    _lexer(name)
+    _arrived.add(name)
+
+
+def _name(language: str) -> str:
+    """The language of a fence's info string: `Python title=x` -> `python`."""
+    words = language.split()
+    return words[0].lower() if words else ""
+
+
+@lru_cache(maxsize=256)
+def _lexer(name: str) -> Any:
+    full_name = _full_names().get(name)
+    if full_name is None:
         return None
+    from pygments.lexers import find_lexer_class
+
+    return find_lexer_class(full_name)(stripnl=False, ensurenl=False)
+
+
+@lru_cache(maxsize=1)
+def _full_names() -> dict[str, str]:
+    """Pygments' own languages; one that it does not know makes its search look through every installed package."""
+    from pygments.lexers import get_all_lexers
+
+    return {alias: name for name, aliases, *_ in get_all_lexers(plugins=False) for alias in aliases}
 
 
 @lru_cache(maxsize=512)

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from localinfer.tui.markdown.blocks import blank_between, block_rows, fence_rows, item_rows, parse
+from localinfer.tui.markdown.code import colours_ready
 from localinfer.tui.markdown.rows import Row, visible
 
 SETTLE_CODE_LINES = 8
@@ -150,7 +151,7 @@ class MarkdownDocument:
         if self._code is None:
             self._code = _OpenCode(len(self._settled), self._n_settled_rows, self._gap, [])
         part, rest = body[:SETTLE_CODE_LINES], body[SETTLE_CODE_LINES:]
-        self._add_settled(_code_renderer("\n".join(part), node.info, first=not self._code.lines))
+        self._add_settled(_part_renderer("\n".join(part), node.info, first=not self._code.lines))
         self._code.lines.extend(part)
         self._gap = False
         self._tail = "\n".join([opening, *rest])
@@ -181,10 +182,9 @@ class MarkdownDocument:
             return _renderer(node)
         first = self._code is None or index > 0
         done, _, last = node.content.rstrip("\n").rpartition("\n")
-        return lambda width: [
-            *(fence_rows(done, node.info, width, first) if done else []),
-            *fence_rows(last, node.info, width, first and not done),
-        ]
+        before = _part_renderer(done, node.info, first) if done else (lambda width: [])
+        end = _part_renderer(last, node.info, first and not done)
+        return lambda width: [*before(width), *end(width)]
 
 
 def _renderer(node: Any) -> Callable[[int], list[Row]]:
@@ -193,6 +193,12 @@ def _renderer(node: Any) -> Callable[[int], list[Row]]:
 
 def _code_renderer(code: str, language: str, first: bool) -> Callable[[int], list[Row]]:
     return lambda width: fence_rows(code, language, width, first)
+
+
+def _part_renderer(code: str, language: str, first: bool) -> Callable[[int], list[Row]]:
+    """Part of a code block that is still open: plain until its colours are there; its end renders it as a whole."""
+    known = not code or colours_ready(language)
+    return lambda width: fence_rows(code, language, width, first, plain=not known)
 
 
 def _item_renderer(node: Any, item: Any, index: int) -> Callable[[int], list[Row]]:
