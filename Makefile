@@ -12,7 +12,7 @@ KERNEL_SOURCES := $(wildcard cpu_kernels/*.c cpu_kernels/*.h cpu_kernels/*.inc)
 # Real models for the tests marked `model`; `make test-models` fills it.
 MODELS := $(abspath local/test-models)
 
-.PHONY: demo test check kernels test-models format lint types strict-c pictures clean
+.PHONY: demo test check kernels test-models format lint types strict-c kernel-table pictures clean
 
 demo: $(VENV)/.installed
 	@$(BIN)/localinfer pull demo > /dev/null
@@ -57,6 +57,10 @@ types: $(VENV)/.tested-with
 
 strict-c:
 	@for f in cpu_kernels/*.c; do $(CC) -std=c11 -D_GNU_SOURCE -O2 -Wall -Wextra -Werror -Wno-psabi -ffp-contract=off -fsyntax-only $$f || exit 1; done
+
+# docs/kernels.md; registers and instructions come from nvcc, where it is installed.
+kernel-table: $(VENV)/.tested-with
+	$(BIN)/python -m tests.metal_kernels.table
 
 pictures: $(VENV)/.tested-with
 	$(BIN)/python -m tests.tui.gallery docs/pictures

@@ -40,9 +40,10 @@ for (int s0 = split * SPLIT; s0 < end; s0 += 32) {
     for (int u = 0; u < DK / keys_as::Block::VALUES * keys_as::Block::PARTS; u++) {
       const int block = u / keys_as::Block::PARTS, part = u % keys_as::Block::PARTS;
       keys_as::Block b;
-      b.load(LI_BYTES(keys) + (int64_t(g) * sizes[8] + slot) * k_row + block * keys_as::Block::BYTES, part);
+      b.load(LI_BYTES(keys) + (int64_t(g) * sizes[8] + slot) * k_row + block * keys_as::Block::BYTES, part, 0);
       const int k = block * keys_as::Block::VALUES + keys_as::Block::first(part);
       LI_UNROLL for (int run = 0; run < keys_as::Block::RUNS; run++) {
+        b.open(part, run);
         const float scale = b.scale(part, run), offset = b.offset(part, run);
         LI_UNROLL for (int j = 0; j < keys_as::Block::RUN; j++) {
           const float v = scale * b.value(part, run, j) + offset;

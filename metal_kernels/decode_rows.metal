@@ -5,10 +5,12 @@ const int n_in = sizes[0];
 if (unit < n_in / Block::VALUES * Block::PARTS) {
   const int64_t row = GATHER ? int64_t(ids[i]) : int64_t(sizes[1]) + i;
   const int block = unit / Block::PARTS, part = unit % Block::PARTS;
+  const int64_t at_block = row * (n_in / Block::VALUES) + block;
   Block b;
-  b.load(LI_BYTES(w) + (row * (n_in / Block::VALUES) + block) * Block::BYTES, part);
+  b.load(LI_BYTES(w) + at_block * Block::BYTES, part, int(at_block & 3));
   const int64_t at = int64_t(i) * n_in + block * Block::VALUES + Block::first(part);
   LI_UNROLL for (int run = 0; run < Block::RUNS; run++) {
+    b.open(part, run);
     LI_UNROLL for (int j = 0; j < Block::RUN; j++)
       y[at + Block::STRIDE * run + j] = T(b.scale(part, run) * b.value(part, run, j) + b.offset(part, run));
   }

@@ -7,8 +7,8 @@ const int n_rows = n_out - row < ROWS ? n_out - row : ROWS;
 float acc[ROWS * NX];
 LI_UNROLL for (int i = 0; i < ROWS * NX; i++) acc[i] = 0.0f;
 if (n_rows > 0) {
-  const int64_t row_bytes = int64_t(n_in / Block::VALUES) * Block::BYTES;
-  add_products<Block, ROWS, NX>(LI_BYTES(w) + row * row_bytes, n_rows, x, n_x, n_in, lane, acc);
+  const int64_t first = int64_t(row) * (n_in / Block::VALUES);
+  add_products<Block, ROWS, NX>(LI_BYTES(w) + first * Block::BYTES, first, n_rows, x, n_x, n_in, lane, acc);
 }
 LI_UNROLL for (int r = 0; r < ROWS; r++) {
   LI_UNROLL for (int t = 0; t < NX; t++) {

@@ -8,10 +8,9 @@ const int n_rows = n_out - row < ROWS ? n_out - row : ROWS;
 float acc[ROWS];
 LI_UNROLL for (int i = 0; i < ROWS; i++) acc[i] = 0.0f;
 if (n_rows > 0) {
-  const int64_t row_bytes = int64_t(n_in / Block::VALUES) * Block::BYTES;
-  const int64_t first = int64_t(experts[pair]) * n_out + row;
-  add_products<Block, ROWS, 1>(LI_BYTES(w) + first * row_bytes, n_rows, x + int64_t(pair / sizes[2]) * n_in, 1, n_in,
-                               lane, acc);
+  const int64_t first = (int64_t(experts[pair]) * n_out + row) * (n_in / Block::VALUES);
+  add_products<Block, ROWS, 1>(LI_BYTES(w) + first * Block::BYTES, first, n_rows, x + int64_t(pair / sizes[2]) * n_in,
+                               1, n_in, lane, acc);
 }
 LI_UNROLL for (int r = 0; r < ROWS; r++) {
   float sum = simd_sum(acc[r]);

@@ -6,19 +6,21 @@
 // sum = scale * dot(values, x) + offset * sum(x). Four runs of 16 vectors stay a loop: unrolled, their loads of x are
 // all moved to its front and take more registers than there are.
 
-// acc (ROWS, NX) += rows (n_rows valid) times x (n_x valid rows of n_in). All pointers at the group's first row.
+// acc (ROWS, NX) += rows (n_rows valid) times x (n_x valid rows of n_in). All pointers at the group's first row, whose
+// blocks begin at block number `first` of the tensor.
 template <typename B, int ROWS, int NX>
-LI_FN void add_products(LI_IN(uint8_t) rows, int n_rows, LI_IN(float) x, int n_x, int n_in, int lane,
+LI_FN void add_products(LI_IN(uint8_t) rows, int64_t first, int n_rows, LI_IN(float) x, int n_x, int n_in, int lane,
                         LI_THREAD float* acc) {
   const int64_t row_bytes = int64_t(n_in / B::VALUES) * B::BYTES;
-  const int n_units = n_in / B::VALUES * B::PARTS;
+  const int n_blocks = n_in / B::VALUES, n_units = n_blocks * B::PARTS, place = int(first & 3);
   for (int u = lane; u < n_units; u += 32) {
     const int block = u / B::PARTS, part = u % B::PARTS;
     B b[ROWS];
     LI_UNROLL for (int r = 0; r < ROWS; r++)
-      if (r < n_rows) b[r].load(rows + row_bytes * r + int64_t(block) * B::BYTES, part);
+      if (r < n_rows) b[r].load(rows + row_bytes * r + int64_t(block) * B::BYTES, part, place + n_blocks * r + block);
     const int k = block * B::VALUES + B::first(part);
     LI_UNROLL_BY(NX < 16 || B::RUNS < 4 ? B::RUNS : 1) for (int run = 0; run < B::RUNS; run++) {
+      LI_UNROLL for (int r = 0; r < ROWS; r++) b[r].open(part, run);
       LI_UNROLL for (int t = 0; t < NX; t++) {
         float v[B::RUN];
         LI_IN(float) xt = x + int64_t(t < n_x ? t : n_x - 1) * n_in + k + B::STRIDE * run;

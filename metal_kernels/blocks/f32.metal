@@ -3,9 +3,10 @@ struct Block {
   enum { VALUES = 4, BYTES = 16, PARTS = 1, RUNS = 1, RUN = 4, STRIDE = 4, OFFSETS = 0 };
   uint32_t raw[4];
   static LI_FN int first(int part) { return part * VALUES; }
-  LI_FN void load(LI_IN(uint8_t) p, int part) {
+  LI_FN void load(LI_IN(uint8_t) p, int part, int place) {
     LI_UNROLL for (int j = 0; j < 4; j++) raw[j] = load_u32(p + 4 * j);
   }
+  LI_FN void open(int part, int run) {}
   LI_FN float value(int part, int run, int j) { return f32_bits(raw[j]); }
   LI_FN float scale(int part, int run) { return 1.0f; }
   LI_FN float offset(int part, int run) { return 0.0f; }

@@ -6,12 +6,13 @@ struct Block {
   float d;
   uint32_t raw[4];
   static LI_FN int first(int part) { return 32 * part; }
-  LI_FN void load(LI_IN(uint8_t) p, int part) {
+  LI_FN void load(LI_IN(uint8_t) p, int part, int place) {
     uint32_t head = load_u32(p), low = load_u32(p + 4) >> (4 * part);
     uint32_t six = (low & 15) | (((head >> (16 + 2 * part)) & 3) << 4);
     d = f16_bits(head & 0xffff) * float(int(six) - 32);
     LI_UNROLL for (int i = 0; i < 4; i++) raw[i] = load_u32(p + 8 + 16 * part + 4 * i);
   }
+  LI_FN void open(int part, int run) {}
   LI_FN float value(int part, int run, int j) { return IQ4_VALUES[(raw[j >> 2] >> (8 * (j & 3) + 4 * run)) & 15]; }
   LI_FN float scale(int part, int run) { return d; }
   LI_FN float offset(int part, int run) { return 0.0f; }

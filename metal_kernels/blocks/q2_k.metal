@@ -6,7 +6,7 @@ struct Block {
   uint32_t raw[2];
   uint32_t scales;  // a byte a run
   static LI_FN int first(int part) { return 128 * (part >> 2) + 8 * (part & 3); }
-  LI_FN void load(LI_IN(uint8_t) p, int part) {
+  LI_FN void load(LI_IN(uint8_t) p, int part, int place) {
     int h = part >> 2, l = 8 * (part & 3);
     uint32_t head = load_u32(p + 80);
     d = f16_bits(head & 0xffff);
@@ -16,6 +16,7 @@ struct Block {
     scales = 0;
     LI_UNROLL for (int i = 0; i < 4; i++) scales |= load_u8(p + 8 * h + 2 * i + (l >> 4)) << (8 * i);
   }
+  LI_FN void open(int part, int run) {}
   LI_FN float value(int part, int run, int j) { return float((raw[j >> 2] >> (8 * (j & 3) + 2 * run)) & 3); }
   LI_FN float scale(int part, int run) { return d * float((scales >> (8 * run)) & 15); }
   LI_FN float offset(int part, int run) { return -dmin * float((scales >> (8 * run + 4)) & 15); }

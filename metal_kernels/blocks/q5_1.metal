@@ -5,8 +5,9 @@ struct Block {
   float d, m;
   uint32_t high;
   uint32_t raw[2];
+  uint32_t now[2];  // the run's values, a byte each
   static LI_FN int first(int part) { return 8 * part; }
-  LI_FN void load(LI_IN(uint8_t) p, int part) {
+  LI_FN void load(LI_IN(uint8_t) p, int part, int place) {
     uint32_t head = load_u32(p);
     d = f16_bits(head & 0xffff);
     m = f16_bits(head >> 16);
@@ -14,9 +15,13 @@ struct Block {
     raw[0] = load_u32(p + 8 + 8 * part);
     raw[1] = load_u32(p + 12 + 8 * part);
   }
-  LI_FN float value(int part, int run, int j) {
-    return float(((raw[j >> 2] >> (8 * (j & 3) + 4 * run)) & 15) | (((high >> (j + 16 * run)) & 1) << 4));
+  LI_FN void open(int part, int run) {
+    LI_UNROLL for (int i = 0; i < 2; i++) {
+      const uint32_t fifth = bits_to_bytes((high >> (16 * run + 4 * i)) & 15);
+      now[i] = ((raw[i] >> (4 * run)) & 0x0f0f0f0f) | (fifth << 4);
+    }
   }
+  LI_FN float value(int part, int run, int j) { return byte_of(now[j >> 2], j); }
   LI_FN float scale(int part, int run) { return d; }
   LI_FN float offset(int part, int run) { return m; }
 };

@@ -5,8 +5,9 @@ struct Block {
   float d;
   uint32_t low[4], high[2];
   uint32_t scales;  // a byte a run
+  uint32_t now[2];  // the run's values, a byte each
   static LI_FN int first(int part) { return 128 * (part >> 2) + 8 * (part & 3); }
-  LI_FN void load(LI_IN(uint8_t) p, int part) {
+  LI_FN void load(LI_IN(uint8_t) p, int part, int place) {
     int h = part >> 2, l = 8 * (part & 3);
     d = f16_bits(load_u16(p + 208));
     LI_UNROLL for (int i = 0; i < 2; i++) {
@@ -17,10 +18,13 @@ struct Block {
     scales = 0;
     LI_UNROLL for (int i = 0; i < 4; i++) scales |= load_u8(p + 192 + 8 * h + 2 * i + (l >> 4)) << (8 * i);
   }
-  LI_FN float value(int part, int run, int j) {
-    uint32_t nibble = (((run & 1) ? low[2 + (j >> 2)] : low[j >> 2]) >> (8 * (j & 3) + 4 * (run >> 1))) & 15;
-    return float(int(nibble | (((high[j >> 2] >> (8 * (j & 3) + 2 * run)) & 3) << 4)) - 32);
+  LI_FN void open(int part, int run) {
+    LI_UNROLL for (int i = 0; i < 2; i++) {
+      uint32_t nibbles = ((run & 1) ? low[2 + i] : low[i]) >> (4 * (run >> 1));
+      now[i] = (nibbles & 0x0f0f0f0f) | (((high[i] >> (2 * run)) & 0x03030303) << 4);
+    }
   }
+  LI_FN float value(int part, int run, int j) { return byte_of(now[j >> 2], j) - 32.0f; }
   LI_FN float scale(int part, int run) { return d * float(signed_byte(scales >> (8 * run))); }
   LI_FN float offset(int part, int run) { return 0.0f; }
 };

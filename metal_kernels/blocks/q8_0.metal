@@ -4,10 +4,11 @@ struct Block {
   float d;
   uint32_t raw[4];
   static LI_FN int first(int part) { return 16 * part; }
-  LI_FN void load(LI_IN(uint8_t) p, int part) {
+  LI_FN void load(LI_IN(uint8_t) p, int part, int place) {
     d = f16_bits(load_u16(p));
     LI_UNROLL for (int i = 0; i < 4; i++) raw[i] = load_u32_by2(p + 2 + 16 * part + 4 * i);
   }
+  LI_FN void open(int part, int run) {}
   LI_FN float value(int part, int run, int j) { return float(signed_byte(raw[2 * run + (j >> 2)] >> (8 * (j & 3)))); }
   LI_FN float scale(int part, int run) { return d; }
   LI_FN float offset(int part, int run) { return 0.0f; }

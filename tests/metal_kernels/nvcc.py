@@ -1,19 +1,20 @@
-"""Every kernel in the form MLX gives it on CUDA, compiled by nvcc: `python -m tests.metal_kernels.nvcc` prints
-registers and spills. MLX's CPU build does not generate CUDA sources, so its form is written here: inputs as const
-pointers, template values as constexpr (mlx/backend/cuda/custom_kernel.cpp, v0.32)."""
+"""Every kernel in the form MLX gives it on CUDA, compiled by nvcc: registers, spills, instructions. MLX's CPU build
+does not generate CUDA sources, so its form is written here: inputs as const pointers, template values as constexpr
+(mlx/backend/cuda/custom_kernel.cpp, v0.32)."""
 
 from __future__ import annotations
 
 import re
 import subprocess
-import sys
 import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from localinfer.backends.mlx.kernels import dialect
-from tests.metal_kernels.cases import Case, block_cases, other_cases
+from tests.metal_kernels.cases import Case
 
+ARCHES = ("sm_120", "sm_90")  # RTX PRO 6000 Blackwell; H100 and H200
 INCLUDES = "#include <stdint.h>\n#include <cuda_fp16.h>\n#include <cuda_bf16.h>\n"
 C_TYPES = {"float32": "float", "float16": "__half", "int32": "int32_t", "uint8": "uint8_t", "uint16": "uint16_t",
            "uint32": "uint32_t"}  # fmt: skip
@@ -22,6 +23,7 @@ _USED = re.compile(
     r"Used (\d+) registers",
     re.S,
 )
+_INSTRUCTION = re.compile(r"\s+(@!?%\w+ )?[a-z][\w.]*\s.*;")
 
 
 @dataclass(frozen=True)
@@ -30,7 +32,7 @@ class Use:
     spill_bytes: int
 
 
-def source(cases: list[Case]) -> str:
+def source(cases: Sequence[Case]) -> str:
     """One file; each case in a namespace of its own, since every block type calls its decoder Block."""
     return INCLUDES + dialect("cuda") + "\n".join(_function(f"case_{i}", c) for i, c in enumerate(cases))
 
@@ -47,28 +49,35 @@ def _function(name: str, case: Case) -> str:
     return "\n".join([*lines, "}"])
 
 
-def compile_cases(cases: list[Case], arch: str) -> list[Use]:
-    """Registers and spills of each case. AssertionError with nvcc's words where it refuses."""
+def compile_cases(cases: Sequence[Case], arches: Sequence[str] = ARCHES) -> dict[str, list[Use]]:
+    """Registers and spills of each case, by architecture. AssertionError with nvcc's words where it refuses."""
+    targets = [f"-gencode=arch=compute_{a[3:]},code={a}" for a in arches]
+    log = _nvcc(source(cases), [*targets, "-Xptxas", "-v", "-fatbin"], "kernels.fatbin")[0]
+    found = {(arch, name): Use(int(used), int(spill)) for name, arch, _, spill, used in _USED.findall(log)}
+    return {arch: [found[arch, f"case_{i}_k"] for i in range(len(cases))] for arch in arches}
+
+
+def loop_instructions(cases: Sequence[Case]) -> list[int]:
+    """PTX instructions of each case's longest loop, which is the one over a row's blocks."""
+    ptx = _nvcc(source(cases), ["-arch=compute_90", "-ptx"], "kernels.ptx")[1]
+    bodies = [re.search(rf"entry case_{i}_k\(.*?\n}}", ptx, re.S) for i in range(len(cases))]
+    return [max(_loops(body[0].splitlines())) for body in bodies if body]
+
+
+def _loops(lines: list[str]) -> list[int]:
+    labels = {m[1]: n for n, line in enumerate(lines) if (m := re.match(r"\$(\w+):", line))}
+    jumps = [(n, m[1]) for n, line in enumerate(lines) if (m := re.search(r"bra(?:\.uni)?\s+\$(\w+);", line))]
+    bodies = [lines[labels[to] : n + 1] for n, to in jumps if labels[to] < n]
+    return [sum(bool(_INSTRUCTION.match(line)) for line in body) for body in bodies]
+
+
+def _nvcc(code: str, options: list[str], name: str) -> tuple[str, str]:
+    """What it prints, and what it writes where that is text."""
     with tempfile.TemporaryDirectory() as folder:
-        code = Path(folder) / "kernels.cu"
-        code.write_text(source(cases))
-        command = ["nvcc", "-std=c++20", f"-arch={arch}", "-Xptxas", "-v", "-cubin", "-o", f"{folder}/out", str(code)]
-        done = subprocess.run(command, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr[:4000]
-    found = {name: Use(int(registers), int(spill)) for name, _, _, spill, registers in _USED.findall(done.stderr)}
-    return [found[f"case_{i}_k"] for i in range(len(cases))]
-
-
-def main(arches: list[str]) -> None:
-    cases = [*block_cases("cuda"), *other_cases()]
-    for arch in arches or ["sm_120", "sm_90"]:
-        for case, use in zip(cases, compile_cases(cases, arch), strict=True):
-            shape = " ".join(f"{n}={v}" for n, v in case.template)
-            print(
-                f"{arch}  {case.label:24} {use.registers:4} registers {use.spill_bytes:4} B spilled  {shape}",
-                flush=True,
-            )
-
-
-if __name__ == "__main__":
-    main(sys.argv[1:])
+        text, out = Path(folder) / "kernels.cu", Path(folder) / name
+        text.write_text(code)
+        done = subprocess.run(
+            ["nvcc", "-std=c++20", *options, "-o", str(out), str(text)], capture_output=True, text=True
+        )
+        assert done.returncode == 0, done.stderr[:4000]
+        return done.stderr, out.read_text() if out.suffix == ".ptx" else ""

@@ -30,12 +30,9 @@ def test_arguments_are_what_the_bodies_expect() -> None:
 
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("nvcc") is None, reason="nvcc is not installed")
-@pytest.mark.parametrize("arch", ["sm_120", "sm_90"])
-def test_cuda_form_compiles_without_spills(arch: str) -> None:
-    """Types with wide, narrow and single-byte loads, and all that is no matrix; nvcc.py as a program has all."""
-    typical = ("Q4_K", "Q6_K", "MXFP4")
-    cases = [c for c in block_cases("cuda", (1, 4)) if c.label.split()[1] in typical]
-    cases += other_cases()
-    for case, use in zip(cases, compile_cases(cases, arch), strict=True):
-        assert use.spill_bytes == 0, f"{case.label}: {use}"
-        assert use.registers <= 168, f"{case.label}: {use}"  # three warps of a scheduler's 512 registers a lane
+def test_cuda_form_compiles_for_each_architecture() -> None:
+    """A few; the kernel table has all, and its test sees to it that it is current."""
+    cases = [c for c in block_cases("cuda", (1,)) if c.label in ("linear Q4_K x1", "experts MXFP4", "rows Q6_K")]
+    cases += [c for c in other_cases() if c.label in ("attend Q8_0 d128 x4", "store_q4_0")]
+    for arch, uses in compile_cases(cases).items():
+        assert len(uses) == 5 and not any(use.spill_bytes for use in uses), arch
