@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from localinfer.models.tokenizer import AnyTokenizer
 
 ANOTHER_QUESTION = "\u2042"  # nobody's question begins with an asterism
+NO_SWITCH = "this model's chat template knows no switch for thinking: it answers as it is used to"
 NO_TEMPLATE = "this model has no chat template: the text is continued as it is"
 
 
@@ -51,12 +52,13 @@ def make_prompt(
     unfinished = turns[-1].content if turns and turns[-1].role == "assistant" else ""
     asked = turns[:-1] if unfinished else turns
     chat = template.encode_chat([_message(turn) for turn in asked], enable_thinking=thinking)
+    notices = chat.notices if thinking is None or template.switches_thinking else (*chat.notices, NO_SWITCH)
     branch_at = _branch_at(template, asked, thinking, chat.ids) if find_branch else 0
     if not unfinished:
-        return Prompt(chat.ids, chat.notices, chat.splitter(), branch_at)
+        return Prompt(chat.ids, notices, chat.splitter(), branch_at)
     ids = chat.ids + tokenizer.encode(unfinished, add_special=False, parse_special=False)
     markers = chat.thinking and replace(chat.thinking, opened_by_prompt=False)
-    return Prompt(ids, chat.notices, ThinkingSplitter(markers) if markers else None, branch_at)
+    return Prompt(ids, notices, ThinkingSplitter(markers) if markers else None, branch_at)
 
 
 def _branch_at(template: ChatTemplate, turns: Sequence[Any], thinking: bool | None, ids: Sequence[int]) -> int:
