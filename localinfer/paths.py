@@ -58,6 +58,11 @@ def measured_speed_file() -> Path:
     return state_dir() / "measured_speed.json"
 
 
+def kv_cost_file() -> Path:
+    """What `eval --compare-kv` measured, by model file and KV type (kv_cost.py)."""
+    return state_dir() / "kv_cost.json"
+
+
 def last_used_file() -> Path:
     """When each model was last loaded (last_used.py)."""
     return state_dir() / "last_used.json"

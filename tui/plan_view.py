@@ -51,9 +51,11 @@ def repairs_of(plan: Any) -> list[Any]:
 
 
 def notes_of(plan: Any) -> list[str]:
+    """What a user should know; of an f16 cache also what each smaller type would save and cost."""
+    from localinfer.planner.kv_quality import kv_trades
     from localinfer.planner.report import plan_notes
 
-    return list(plan_notes(plan))
+    return [*plan_notes(plan), *kv_trades(plan)]
 
 
 def speed_words(plan: Any) -> str:

@@ -69,6 +69,7 @@ def run(args: argparse.Namespace) -> int:
             engine, parts, others, lambda done, n, ppl: line.show(f"window {done}/{n}  perplexity {ppl:.3f}")
         )
         line.clear()
+        _keep(engine.file, apart)
     result = as_json(total, apart)
     if lengths:
         result["retrieval"] = _retrieval(path, options, lengths, line)
@@ -76,6 +77,17 @@ def run(args: argparse.Namespace) -> int:
         result["against"] = result["kv"].pop("against")
     print(json.dumps(result) if args.json else table(result))
     return 0
+
+
+def _keep(file: Any, apart: dict[str, Any]) -> None:
+    """For the plan: `fit` and the app show it from now on."""
+    from localinfer.formats.gguf import GGUFFile
+    from localinfer.kv_cost import record_kv_cost
+    from localinfer.planner.facts import KVCost
+
+    found = {kv: (d.as_json(), d.n) for kv, d in apart.items() if kv in KV_TYPES}
+    if found and isinstance(file, GGUFFile):
+        record_kv_cost(file, {kv: KVCost(d["kld_mean"], d["top1"], n) for kv, (d, n) in found.items()})
 
 
 def _retrieval(path: Path, options: Any, lengths: list[int], line: StatusLine) -> dict[str, dict[str, str]]:

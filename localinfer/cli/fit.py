@@ -19,6 +19,7 @@ from localinfer.engine.params import BACKENDS, DEFAULT_CTX, MAX_DRAFT, parse_dra
 from localinfer.engine.planning import paged_if_needed
 from localinfer.errors import DoesNotFit, UnsupportedModel, UsageError
 from localinfer.kv.spec import parse_kv_types
+from localinfer.kv_cost import with_known_kv_cost
 from localinfer.planner.budget import MemoryBudget
 from localinfer.planner.devices import DEVICES, find_device
 from localinfer.planner.draft_forecast import DraftForecast, draft_forecast
@@ -132,7 +133,7 @@ def answer_for(args: argparse.Namespace) -> Answer:
 
 def answer_of(args: argparse.Namespace, f: ModelFile) -> Answer:
     """The answer for a model file that is open."""
-    model = ModelFacts.from_file(f)
+    model = with_known_kv_cost(ModelFacts.from_file(f), f)
     args.backend = backend_for(f, args.backend)
     budget = _budget(args)
     ask = _ask(args, model)

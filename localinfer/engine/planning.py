@@ -13,6 +13,7 @@ from localinfer.engine.params import DEFAULT_CTX, MAX_DRAFT, EngineOptions
 from localinfer.errors import DoesNotFit, TooSlow, UsageError
 from localinfer.formats.model_file import open_model_file
 from localinfer.kv.spec import parse_kv_types
+from localinfer.kv_cost import with_known_kv_cost
 from localinfer.planner.facts import NOT_PAGED, ModelFacts
 from localinfer.planner.ladder import page_to_fit, repairs
 from localinfer.planner.ledger import Measured, Used, learned_runtime_bytes, record
@@ -48,7 +49,7 @@ def plan_for(path: str, options: EngineOptions) -> Plan:
 def plan_file(file: ModelFile, options: EngineOptions) -> Plan:
     """What this file needs with these options, against this machine's memory."""
     n_ctx = context_length(file, options)
-    model = ModelFacts.from_file(file, n_ctx)
+    model = with_known_kv_cost(ModelFacts.from_file(file, n_ctx), file)
     budget = this_budget(backend_for(file, options.backend))
     if options.weight_budget and not model.mapped:
         raise UsageError(NOT_PAGED, "use a .gguf file")

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from localinfer.errors import FormatError
+from localinfer.formats.fingerprint import model_fingerprint
 from localinfer.formats.kv_file import UNFINISHED, Interrupted, KVFile, write_kv_file
 from localinfer.kv.prefix import common_prefix
 from localinfer.paths import make_parent
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     from localinfer.kv.spec import KVSpec
     from localinfer.models.config import ModelConfig
 
-SAMPLE_BYTES = 64  # of each tensor, for telling model files apart
 RESTORE_BYTES_S = 400e6  # until one has been measured
 WORTHWHILE_S = 0.3  # of prefilling that a file must save
 STALE_S = 600  # unfinished files older than this were left by a process that died
@@ -43,16 +43,6 @@ def identity_of(file: GGUFFile, config: ModelConfig, spec: KVSpec, layout: str) 
         "layers": _digest(repr(spec.layers)),
         "layout": layout,
     }
-
-
-def model_fingerprint(file: GGUFFile) -> str:
-    """Names, types, shapes, places and first bytes of all tensors: it differs between quantizations and fine-tunes,
-    and reads little of a large file."""
-    h = hashlib.sha256()
-    for name, info in file.tensors.items():
-        h.update(repr((name, info.type.name, info.shape, info.offset)).encode())
-        h.update(file.raw(info)[:SAMPLE_BYTES])
-    return h.hexdigest()[:32]
 
 
 def _digest(text: str) -> str:

@@ -50,7 +50,7 @@ def record_speed(
 ) -> None:
     """Keep what was measured now; what was not measured now stays as it was. Shares are clipped to 0..1."""
     path = path or measured_speed_file()
-    everything = _read(path)
+    everything = read_state(path)
     entry = everything.setdefault(machine, {}).setdefault(backend, {})
     if bandwidth_bytes_s:
         entry["bandwidth_bytes_s"] = bandwidth_bytes_s
@@ -61,21 +61,21 @@ def record_speed(
     if verify:
         entry["verify"] = {str(n): cost for n, cost in verify.items()}
     entry["when"] = when
-    _replace(path, everything)
+    replace_state(path, everything)
 
 
 def load_speed(machine: str, backend: str, path: Path | None = None) -> MeasuredSpeed:
     """What is known; an empty MeasuredSpeed where nothing was measured or the file is damaged."""
-    machines = _read(path or measured_speed_file()).get(machine)
+    machines = read_state(path or measured_speed_file()).get(machine)
     entry = machines.get(backend) if isinstance(machines, dict) else None
     if not isinstance(entry, dict):
         return MeasuredSpeed()
     shares, verify = entry.get("mbu"), entry.get("verify")
     return MeasuredSpeed(
-        _positive(entry.get("bandwidth_bytes_s")),
-        _positive(entry.get("flops")),
-        {t: s for t, s in shares.items() if _positive(s)} if isinstance(shares, dict) else {},
-        {int(n): c for n, c in verify.items() if n.isdigit() and _positive(c)} if isinstance(verify, dict) else {},
+        positive(entry.get("bandwidth_bytes_s")),
+        positive(entry.get("flops")),
+        {t: s for t, s in shares.items() if positive(s)} if isinstance(shares, dict) else {},
+        {int(n): c for n, c in verify.items() if n.isdigit() and positive(c)} if isinstance(verify, dict) else {},
         str(entry.get("when", "")),
     )
 
@@ -91,37 +91,40 @@ class StorageSpeed:
 def record_storage(machine: str, disk: str, speed: StorageSpeed, path: Path | None = None) -> None:
     """Keep a disk's speed, by its mount point. A full disk only means that it is measured again."""
     path = path or measured_speed_file()
-    everything = _read(path)
+    everything = read_state(path)
     disks = everything.setdefault(machine, {}).setdefault("storage", {})
     disks[disk] = {"bytes_s": speed.bytes_s, "when": speed.when}
     with suppress(OSError):
-        _replace(path, everything)
+        replace_state(path, everything)
 
 
 def load_storage(machine: str, disk: str, path: Path | None = None) -> StorageSpeed | None:
     """None where it was not measured."""
-    machines = _read(path or measured_speed_file()).get(machine)
+    machines = read_state(path or measured_speed_file()).get(machine)
     disks = machines.get("storage") if isinstance(machines, dict) else None
     entry = disks.get(disk) if isinstance(disks, dict) else None
     if not isinstance(entry, dict):
         return None
-    bytes_s = _positive(entry.get("bytes_s"))
+    bytes_s = positive(entry.get("bytes_s"))
     return StorageSpeed(bytes_s, str(entry.get("when", ""))) if bytes_s else None
 
 
-def _positive(value: Any) -> float | None:
+def positive(value: Any) -> float | None:
+    """The number, where it is one above 0: files in the state folder may hold anything."""
     return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) and value > 0 else None
 
 
-def _read(path: Path) -> dict[str, Any]:
+def read_state(path: Path) -> dict[str, Any]:
+    """A JSON object; empty where the file is absent or damaged."""
     try:
         content = json.loads(path.read_text("utf-8"))
-    except (OSError, ValueError):  # absent or damaged: as if nothing was measured; the next bench writes it anew
+    except (OSError, ValueError):  # as if nothing was measured; the next measurement writes it anew
         return {}
     return content if isinstance(content, dict) else {}
 
 
-def _replace(path: Path, content: dict[str, Any]) -> None:
+def replace_state(path: Path, content: dict[str, Any]) -> None:
+    """Write it as a whole: a reader sees the old file or the new one. OSError."""
     from tempfile import mkstemp  # only who writes pays for this import
 
     make_parent(path)

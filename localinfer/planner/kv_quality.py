@@ -1,10 +1,13 @@
 """What a quantized KV cache cost where it was measured: mean KL divergence from an f16 cache.
 
 Measured with `localinfer eval MODEL --text FILE --compare-kv` on the Apache 2.0 licence (cpu_kernels/PROFILE.md). For
-another model these are an idea of the size and no promise; the same command measures it.
+another model these are an idea of the size and no promise; the same command measures it, and from then on the plan
+shows what it found (kv_cost.py).
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 from localinfer.planner.plan import Plan, with_kv
 from localinfer.records import dataclass
@@ -18,7 +21,7 @@ class KVQuality:
     kl: float  # nats a token
 
 
-MEASURED: tuple[KVQuality, ...] = (
+SHIPPED: tuple[KVQuality, ...] = (
     KVQuality("SmolLM2-135M", "q8_0", 3.7e-4),
     KVQuality("SmolLM2-135M", "q4_0", 8.3e-2),
 )
@@ -41,8 +44,34 @@ def chosen_trade(plan: Plan) -> list[str]:
 SMALLER = (("q8_0", "q8_0"), ("q8_0", "q4_0"), ("q4_0", "q4_0"))
 
 
+def trades_json(plan: Plan) -> list[dict[str, Any]]:
+    """The lines' figures: bytes saved against f16; the cost on this file, or the shipped figures of other models."""
+    if plan.kv is None or plan.model.kv_type:
+        return []
+    whole = with_kv(plan, "f16", "f16")
+    return [_figures(with_kv(plan, *pair), whole) for pair in SMALLER]
+
+
+def _figures(smaller: Plan, whole: Plan) -> dict[str, Any]:
+    kv = smaller.ask.kv_name
+    here = smaller.model.kv_cost.get(kv)
+    return {
+        "kv": kv, "saved_bytes": whole.total - smaller.total,
+        "measured": here and {"kld_mean": here.kl, "top1": here.top1, "tokens": here.tokens, "when": here.when},
+        "shipped": [{"model": q.model, "kld_mean": q.kl} for q in SHIPPED if q.kv == kv],
+    }  # fmt: skip
+
+
 def _line(plan: Plan, smaller: Plan) -> str:
     kv = smaller.ask.kv_name
-    cost = ", ".join(f"{q.kl:.1e} on {q.model}" for q in MEASURED if q.kv == kv)
-    saved = f"{kv} KV saves {format_bytes(plan.total - smaller.total)}"
-    return f"{saved}; its measured KL divergence: {cost}" if cost else f"{saved}; `eval --compare-kv` measures its cost"
+    return f"{kv} KV saves {format_bytes(plan.total - smaller.total)}; {_cost(smaller, kv)}"
+
+
+def _cost(plan: Plan, kv: str) -> str:
+    here = plan.model.kv_cost.get(kv)
+    if here:
+        return f"measured on this file: KL divergence {here.kl:.1e}, {here.top1:.1%} same best token ({here.when})"
+    shipped = ", ".join(f"{q.kl:.1e} on {q.model}" for q in SHIPPED if q.kv == kv)
+    if shipped:
+        return f"KL divergence as shipped, of other models: {shipped}; `eval --compare-kv` measures this one"
+    return "`eval --compare-kv` measures its cost"

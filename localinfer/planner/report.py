@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from localinfer.planner.context_limit import group_layers
-from localinfer.planner.kv_quality import chosen_trade
+from localinfer.planner.kv_quality import chosen_trade, trades_json
 from localinfer.planner.ladder import Repair
 from localinfer.planner.plan import PARTS, Plan
 from localinfer.planner.platforms import rules_for
@@ -37,6 +37,7 @@ def plan_json(
         "rows": [{"part": r.part, "name": r.name, "bytes": r.n_bytes, "note": r.note} for r in plan.rows],
         "alone": weights_and_kv_alone(plan),
         "kv": _kv(plan),
+        "kv_trades": trades_json(plan),
         "verdict": plan.verdict,
         "binding": plan.binding,
         "short_now": plan.short_now,
