@@ -111,8 +111,12 @@ class KVSpec:
     ) -> KVSpec:
         """`v_beside_k`: a backend whose kernels cannot read values inside keys (MLA) stores them once more.
         `checkpoints`: how many earlier lengths windowed and recurrent layers have room to remember."""
-        layers = tuple(_layer(layer, n_ctx, k_type, v_type, chunk, v_beside_k) for layer in config.layers)
-        layers = tuple(_with_spares(layer, n_ctx, checkpoints) for layer in layers)
+        kinds = {id(layer): layer for layer in config.layers}  # equal ones are mostly one object
+        made = {
+            key: _with_spares(_layer(layer, n_ctx, k_type, v_type, chunk, v_beside_k), n_ctx, checkpoints)
+            for key, layer in kinds.items()
+        }
+        layers = tuple(made[id(layer)] for layer in config.layers)
         return cls(n_ctx, chunk, layers, tuple(_fallback_notices(layers, k_type, v_type)))
 
     @property

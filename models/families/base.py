@@ -51,7 +51,9 @@ class Architecture:
         """`n_ctx` is the context that will be allocated: a few models choose their rope by it."""
         keys = ArchKeys(f, f.metadata.get_str("general.architecture"))
         n_layers = self.n_layers(keys)
-        layers = tuple(self.layer(keys, i, n_layers, n_ctx) for i in range(n_layers))
+        distinct: dict[LayerConfig, LayerConfig] = {}  # equal layers are one object: what is worked out once serves all
+        found = (self.layer(keys, i, n_layers, n_ctx) for i in range(n_layers))
+        layers = tuple(distinct.setdefault(layer, layer) for layer in found)
         return ModelConfig(
             arch=keys.arch,
             name=f.metadata.get_str("general.name", ""),
