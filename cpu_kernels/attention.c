@@ -334,9 +334,12 @@ static void append(const li_attention_call *c, const li_attention_kernels *k, in
         const int32_t slot = (int32_t)(position % LI_PAGE_TOKENS);
         const float *key = c->k + t * c->k_ld + g * kv->d_k, *value = c->v + t * c->v_ld + g * kv->d_v;
         uint8_t *block = li_kv_k_block(kv, position / LI_PAGE_TOKENS, (int)g);
-        if (kv->k_rotate) {
+        if (kv->k_rotate || kv->k_offset) {
             memcpy(row, key, (size_t)kv->d_k * sizeof(float));
-            k->rotate(row, kv->d_k, kv->k_rotate);
+            for (int64_t i = 0; kv->k_offset && i < kv->d_k; i++)
+                row[i] -= kv->k_offset[g * kv->d_k + i];
+            if (kv->k_rotate)
+                k->rotate(row, kv->d_k, kv->k_rotate);
             key = row;
         }
         k->store_k(kv->k_type, key, kv->d_k, slot, block);

@@ -27,6 +27,9 @@
  * Rotation. With k_rotate = n (a power of two that divides Dk) every n values of a key are multiplied by the n x n
  * Hadamard matrix / sqrt(n) before they are stored, and the query likewise: products stay, outliers spread over the
  * block. With v_rotate the result is rotated back. n = 0: as it is. It belongs to the stored bytes: a cache keeps it.
+ *
+ * Offset. What all keys of a head have in common adds the same to each of a query's scores, and softmax does not see it
+ * (unless there are sinks or a softcap: no offset then). Without it keys are smaller, and so are the steps of q4_0.
  */
 #ifndef LI_ATTENTION_H
 #define LI_ATTENTION_H
@@ -49,6 +52,7 @@ typedef struct {
     uint8_t *pages;             /* physical page i lies at pages + i * page_bytes */
     int64_t page_bytes;         /* distance of pages; at least li_kv_page_bytes() */
     const int32_t *table;       /* physical page of logical page p: table[window ? p % n_pages : p] */
+    const float *k_offset;      /* (G, Dk) taken from every key before it is stored, or NULL: see above */
 } li_kv_layer;
 
 /* What a layer's attention is, apart from its store. */
@@ -94,7 +98,7 @@ void li_attention_append_item(const li_attention_call *call, int64_t item);
 int64_t li_attention_items(const li_attention_call *call);
 void li_attention_item(const li_attention_call *call, int64_t item, int32_t thread);
 
-/* Reads stored rows back as floats (rotation undone): k (n, G, Dk) and v (n, G, Dv), dense, of positions first..;
+/* Reads stored rows back as floats (rotation and offset undone): k (n, G, Dk) and v (n, G, Dv), dense, of positions first..;
  * either may be NULL. For tests and for measuring what a type costs. */
 void li_kv_read(const li_kv_layer *kv, int64_t first, int32_t n, float *k, float *v);
 

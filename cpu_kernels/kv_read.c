@@ -64,6 +64,8 @@ void li_kv_read(const li_kv_layer *kv, int64_t first, int32_t n, float *k, float
                 key[i] = key_at(kv->k_type, block, kv->d_k, i, j);
             if (key && kv->k_rotate)
                 kernels->rotate(key, kv->d_k, kv->k_rotate);
+            for (int64_t i = 0; key && kv->k_offset && i < kv->d_k; i++)
+                key[i] += kv->k_offset[g * kv->d_k + i];
             block += li_kv_head_bytes(kv->k_type, kv->d_k);
             for (int64_t i = 0; value && i < kv->d_v; i++)
                 value[i] = value_at(kv->v_type, block, kv->d_v, i, j);

@@ -21,7 +21,7 @@
 #include "pager.h"
 #include "threads.h"
 
-#define LI_ABI 3
+#define LI_ABI 4
 
 /* A float32 matrix whose row count is known when the tape runs: T rows, or only the last R of them. */
 typedef struct {

@@ -27,6 +27,7 @@ class KVLayerStruct(ctypes.Structure):
         ("pages", ctypes.c_void_p),
         ("page_bytes", ctypes.c_int64),
         ("table", ctypes.c_void_p),
+        ("k_offset", ctypes.c_void_p),
     )
 
 

@@ -248,3 +248,21 @@ def test_rotation_spreads_outliers() -> None:
         stored = store.read(0, 64)[0]
         errors.append(np.square(np.einsum("tgd,shd->ts", stored - k, q)).mean())
     assert errors[1] < 0.5 * errors[0]
+
+
+@pytest.mark.parametrize(("kv_type", "share"), [("f32", 2.0), ("q4_0", 0.6)])
+def test_what_all_keys_share_may_be_left_out(kv_type: str, share: float) -> None:
+    """Softmax does not see it; 4 bits then go further. Read back, keys are whole."""
+    shape = Shape(k_type=kv_type, v_type="f32", k_rotate=64 if kv_type == "q4_0" else 0, window=40)
+    q, k, v = random_qkv(shape, 64, 3)
+    common = np.random.default_rng(4).normal(0, 3, k.shape[1:]).astype(np.float32)
+    k += common
+    errors = []
+    for offset in (None, common):
+        store = Store(shape, 64)
+        store.kv.k_offset = None if offset is None else offset.ctypes.data
+        out = store.run(0, q, k, v)
+        errors.append(np.abs(out - reference(shape, 0, q, k, v, store)).mean())
+        keys, _ = store.read(0, 64)
+        assert np.abs(keys - k).max() < (1e-5 if kv_type == "f32" else 1.5)
+    assert errors[1] < share * errors[0] + 1e-6

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import ctypes
 import mmap
-from collections import OrderedDict
+from collections import OrderedDict, defaultdict
 from collections.abc import Sequence
 
 import numpy as np
 
 from localinfer.backends.base import DeviceInfo, PagingState, Progress
-from localinfer.backends.cpu import trace
+from localinfer.backends.cpu import key_offsets, structs, trace
 from localinfer.backends.cpu.cores import default_threads
 from localinfer.backends.cpu.kv import CpuKV
 from localinfer.backends.cpu.lib import Library, open_library
@@ -132,7 +132,20 @@ class CpuModel:
     def new_kv(self, spec: KVSpec) -> CpuKV:
         kv = CpuKV(self._backend.lib, spec)
         self._reserve_attention(self._tape(spec.chunk), kv)
+        if any(layer.k_type in key_offsets.TYPES for layer in spec.layers):
+            kv.take_from_keys(self._key_offsets(spec))
         return kv
+
+    def _key_offsets(self, spec: KVSpec) -> list[np.ndarray | None]:
+        """Measured with a small cache of floats, which is gone afterwards."""
+        n = min(key_offsets.SAMPLE_TOKENS, spec.chunk, spec.n_ctx)
+        small = CpuKV(self._backend.lib, KVSpec.from_config(self.config, n, "f32", "f32", spec.chunk, v_beside_k=True))
+        self._reserve_attention(self._tape(spec.chunk), small)
+        self.forward(key_offsets.sample_tokens(self.config.n_vocab, n), small, 0)
+        readers: dict[int, list[structs.Attention]] = defaultdict(list)
+        for layer, attention in self._tape(spec.chunk).attention:
+            readers[layer].append(attention)
+        return key_offsets.key_offsets(self.config.layers, spec, readers, small.read_keys, n)
 
     def forward(self, ids: Sequence[int], kv: CpuKV, rows: int) -> np.ndarray:
         n, spec = len(ids), kv.spec

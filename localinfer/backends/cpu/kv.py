@@ -10,6 +10,8 @@ import ctypes
 import mmap
 from collections.abc import Callable, Iterator, Sequence
 
+import numpy as np
+
 from localinfer.backends.cpu import structs
 from localinfer.backends.cpu.lib import Library
 from localinfer.errors import BackendError
@@ -34,6 +36,8 @@ class CpuKV:
         self._tables = [(ctypes.c_int32 * max(1, layer.n_pages))() for layer in spec.layers]
         self.layers = (structs.KVLayer * len(spec.layers))()
         self.states = (ctypes.c_void_p * len(spec.layers))()  # running recurrent memory of each layer, or NULL
+        self._offsets: list[np.ndarray | None] = []
+        self._lib = lib
         self._place(lib)
         self.cache = PagedCache(spec, self)
 
@@ -62,6 +66,20 @@ class CpuKV:
             self.states[i] = address + _pages_bytes(layer) if layer.state_bytes else None
             address += _layer_bytes(layer)
 
+    def take_from_keys(self, offsets: Sequence[np.ndarray | None]) -> None:
+        """By layer what is taken from every key before it is stored (key_offsets.py); nothing may be stored yet."""
+        assert self.length == 0
+        self._offsets = [o if o is None else np.ascontiguousarray(o, np.float32) for o in offsets]
+        for slot, offset in zip(self.layers, self._offsets, strict=True):
+            slot.k_offset = None if offset is None else offset.ctypes.data
+
+    def read_keys(self, layer: int, first: int, end: int) -> np.ndarray:
+        """float32 (T, G, Dk) of the positions first..end-1 of the running timeline."""
+        kv = self.layers[layer]
+        keys = np.empty((end - first, kv.n_kv_heads, kv.d_k), np.float32)
+        self._lib.li_kv_read(ctypes.byref(kv), first, end - first, keys.ctypes.data, None)
+        return keys
+
     def reserve(self, n: int) -> None:
         """Called before n tokens are written."""
         self.cache.reserve(n)
@@ -84,7 +102,7 @@ class CpuKV:
 
     # saved and restored
 
-    layout = "cpu pages 1"  # attention.h draws it; another number where that changes
+    layout = "cpu pages 2"  # attention.h draws it; another number where that changes
 
     def first_pages(self) -> list[int]:
         return self.cache.first_pages()

@@ -25,6 +25,7 @@ _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "li_activation_kind": (c_int, [c_int]),
     "li_dequantize_row": (None, [c_int, c_void_p, c_int64, c_void_p]),
     "li_kv_page_bytes": (c_int64, [POINTER(structs.KVLayer)]),
+    "li_kv_read": (None, [POINTER(structs.KVLayer), c_int64, c_int32, c_void_p, c_void_p]),
     "li_attention_scratch_bytes": (
         c_int64,
         [POINTER(structs.Attention), POINTER(structs.KVLayer), c_int32, c_int64, c_int32],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ctypes import POINTER, Structure, c_double, c_float, c_int32, c_int64, c_void_p
 
-ABI = 3  # LI_ABI of the header that these structs mirror
+ABI = 4  # LI_ABI of the header that these structs mirror
 MAX_PREPARATIONS = 4
 
 OP_NAMES = (
@@ -257,6 +257,7 @@ class KVLayer(Structure):
         ("pages", c_void_p),
         ("page_bytes", c_int64),
         ("table", POINTER(c_int32)),
+        ("k_offset", c_void_p),
     )
 
 
