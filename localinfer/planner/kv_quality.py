@@ -22,8 +22,12 @@ class KVQuality:
 
 
 SHIPPED: tuple[KVQuality, ...] = (
-    KVQuality("SmolLM2-135M", "q8_0", 3.7e-4),
-    KVQuality("SmolLM2-135M", "q4_0", 8.3e-2),
+    KVQuality("SmolLM2-135M", "q8_0", 3.5e-4),
+    KVQuality("SmolLM2-135M", "q8_0/q4_0", 6.9e-3),
+    KVQuality("SmolLM2-135M", "q4_0", 4.9e-2),
+    KVQuality("Gemma-3-270M", "q8_0", 5.4e-4),
+    KVQuality("Gemma-3-270M", "q8_0/q4_0", 5.1e-3),
+    KVQuality("Gemma-3-270M", "q4_0", 7.0e-2),
 )
 
 
