@@ -24,6 +24,9 @@ static const li_attention_kernels *kernels(void)
 #if LI_X86
     if (li_cpu_level() == LI_CPU_AVX2 || li_cpu_level() == LI_CPU_AVX512)
         return &li_attention_avx2;
+#elif LI_ARM64
+    if (li_cpu_level() >= LI_CPU_NEON)
+        return &li_attention_neon;
 #endif
     return &li_attention_scalar;
 }

@@ -73,6 +73,8 @@ typedef struct {
 extern const li_attention_kernels li_attention_scalar;
 #if LI_X86
 extern const li_attention_kernels li_attention_avx2;
+#elif LI_ARM64
+extern const li_attention_kernels li_attention_neon;
 #endif
 
 /* The table of the level in use. */

@@ -6,9 +6,13 @@
 
 #if LI_X86
 #include <cpuid.h>
+#elif LI_ARM64 && defined(__APPLE__)
+#include <sys/sysctl.h>
+#elif LI_ARM64 && defined(__linux__)
+#include <sys/auxv.h>
 #endif
 
-static const char *const names[] = {"scalar", "avx2", "avx512", "neon"};
+static const char *const names[] = {"scalar", "avx2", "avx512", "neon", "neondot"};
 
 static int level = LI_CPU_SCALAR;
 
@@ -18,6 +22,21 @@ static int has_f16c(void)
 {
     unsigned a, b, c, d;
     return __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C);
+}
+#endif
+
+#if LI_ARM64
+static int has_dot_product(void)
+{
+#if defined(__APPLE__)
+    int found = 0;
+    size_t size = sizeof found;
+    return sysctlbyname("hw.optional.arm.FEAT_DotProd", &found, &size, NULL, 0) == 0 && found;
+#elif defined(__linux__)
+    return (getauxval(AT_HWCAP) & 1ul << 20) != 0; /* HWCAP_ASIMDDP */
+#else
+    return 0;
+#endif
 }
 #endif
 
@@ -35,13 +54,17 @@ static int has(int candidate)
                __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
                __builtin_cpu_supports("avx512vnni");
 #endif
+#if LI_ARM64
+    if (candidate == LI_CPU_NEON_DOT)
+        return has_dot_product();
+#endif
     return LI_ARM64 && candidate == LI_CPU_NEON;
 }
 
 int li_cpu_best(void)
 {
     if (LI_ARM64)
-        return LI_CPU_NEON;
+        return has(LI_CPU_NEON_DOT) ? LI_CPU_NEON_DOT : LI_CPU_NEON;
     return has(LI_CPU_AVX512) ? LI_CPU_AVX512 : has(LI_CPU_AVX2) ? LI_CPU_AVX2 : LI_CPU_SCALAR;
 }
 

@@ -1,5 +1,5 @@
 /* Which instruction set the kernels use: found once at load, or forced by the environment variable LOCALINFER_CPU
- * (scalar, avx2, avx512, neon). One binary holds all of them; a level that this machine lacks is never chosen. */
+ * (scalar, avx2, avx512, neon, neondot). One binary holds all of them; a level that this machine lacks is never chosen. */
 #ifndef LI_CPU_H
 #define LI_CPU_H
 
@@ -7,7 +7,8 @@ enum {
     LI_CPU_SCALAR = 0, /* plain C: the reference for all others */
     LI_CPU_AVX2 = 1,   /* AVX2, FMA, F16C */
     LI_CPU_AVX512 = 2, /* the above, and AVX-512 F, BW, DQ, VL, VNNI */
-    LI_CPU_NEON = 3    /* 64-bit ARM */
+    LI_CPU_NEON = 3,   /* 64-bit ARM */
+    LI_CPU_NEON_DOT = 4 /* and the dot product of bytes */
 };
 
 /* The level in use. */

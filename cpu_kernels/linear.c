@@ -37,6 +37,11 @@ void li_prepare_blocks(int type, const float *x, int64_t n_in, int64_t b0, int64
         li_prepare_int_avx2(li_type(type)->kind, x, n_in, b0, b1, xq);
         return;
     }
+#elif LI_ARM64
+    if (li_cpu_level() >= LI_CPU_NEON) {
+        li_prepare_int_neon(li_type(type)->kind, x, n_in, b0, b1, xq);
+        return;
+    }
 #endif
     li_prepare_int_scalar(li_type(type)->kind, x, n_in, b0, b1, xq);
 }
@@ -54,6 +59,9 @@ int64_t li_linear_scratch_bytes(int type, int64_t n_in, int64_t n_tokens)
 #if LI_X86
     if (li_cpu_level() >= LI_CPU_AVX2)
         return li_scratch_avx2(li_type(type), n_in, n_tokens);
+#elif LI_ARM64
+    if (li_cpu_level() >= LI_CPU_NEON)
+        return li_scratch_neon(li_type(type), n_in);
 #endif
     return li_scratch_scalar(li_type(type), n_in);
 }
@@ -64,6 +72,11 @@ void li_linear(const li_matrix *w, const void *xq, int64_t n_tokens, float *y, i
 #if LI_X86
     if (li_cpu_level() >= LI_CPU_AVX2) {
         li_linear_avx2(w, xq, n_tokens, y, ldy, row0, row1, scratch);
+        return;
+    }
+#elif LI_ARM64
+    if (li_cpu_level() >= LI_CPU_NEON) {
+        li_linear_neon(w, xq, n_tokens, y, ldy, row0, row1, scratch);
         return;
     }
 #endif

@@ -390,30 +390,6 @@ LI_AVX2_INLINE void prefetch(const uint8_t *const at[ROWS], int distance, int n_
             __builtin_prefetch(at[r] + distance + i);
 }
 
-/* Rows [row0, row1) as four streams of `quarter` rows. Where these are not whole, the last row is computed more than once;
- * fewer than four rows are computed with some beside them, since the kernels want four that exist. */
-typedef struct {
-    int64_t row0, last, quarter;
-} row_streams;
-
-LI_AVX2_INLINE row_streams streams_of(const li_matrix *w, int64_t row0, int64_t row1)
-{
-    int64_t n = row1 - row0;
-    if (n < ROWS && w->n_out >= ROWS) {
-        row0 = row0 + ROWS <= w->n_out ? row0 : w->n_out - ROWS;
-        n = ROWS;
-    }
-    return (row_streams){row0, row0 + n - 1, (n + ROWS - 1) / ROWS};
-}
-
-LI_AVX2_INLINE void rows_at(const row_streams *s, int64_t i, int64_t row[ROWS])
-{
-    for (int r = 0; r < ROWS; r++) {
-        int64_t at = s->row0 + r * s->quarter + i;
-        row[r] = at < s->last ? at : s->last;
-    }
-}
-
 /* Four rows of blocks of 32. */
 LI_AVX2_INLINE void rows_of_pairs(int type, int n_mins, int block_bytes, const li_matrix *w, const int64_t row[ROWS],
                                   int many, int n_tokens, const li_int_row *x, __m256 *lanes)
@@ -463,20 +439,20 @@ LI_AVX2_INLINE void rows_kernel(int type, int n_mins, const li_matrix *w, const 
                                 float *y, int64_t ldy, int64_t row0, int64_t row1)
 {
     li_int_row x[LI_ROW_TOKENS];
-    const row_streams streams = streams_of(w, row0, row1);
+    const li_row_streams streams = li_streams_of(w, row0, row1);
     const uint8_t *first[ROWS];
     int64_t stride = li_token_bytes(LI_KIND_INT, w->n_in), row[ROWS];
     if (n_mins < 0)
         n_mins = li_type(w->type)->n_mins;
     for (int k = 0; k < n_tokens; k++)
         x[k] = li_int_row_at(xq + k * stride, w->n_in);
-    rows_at(&streams, 0, row);
+    li_rows_at(&streams, 0, row);
     for (int r = 0; r < ROWS; r++)
         first[r] = w->blocks + row[r] * w->row_bytes;
     prefetch(first, 0, PREFETCH_BYTES);
     for (int64_t i = 0; i < streams.quarter; i++) {
         __m256 lanes[LI_ROW_TOKENS];
-        rows_at(&streams, i, row);
+        li_rows_at(&streams, i, row);
         for (int k = 0; k < n_tokens; k++)
             lanes[k] = _mm256_setzero_ps();
         if (block_of_32_bytes(type))

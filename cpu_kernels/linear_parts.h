@@ -12,6 +12,7 @@
  *     n0 x0 + n1 x1 + n2 x2 + n3 x3 = (w & 15) x0 + (w >> 4) x1 + (w >> 8) (x2 - 16 x1) + (w >> 12) (x3 - 16 x2)
  * so p holds x0, x1, x2 - 16 x1 and x3 - 16 x2 in the places of the four values, and nothing but shifts is needed to
  * take the word apart.
+ * 64-bit ARM keeps the bytes of p apart instead (linear_neon_rows.h).
  * Float types: float x[n], n = n_in rounded up to a multiple of 16, filled up with 0.
  */
 #ifndef LI_LINEAR_PARTS_H
@@ -78,6 +79,41 @@ void li_prepare_int_scalar(int kind, const float *x, int64_t n_in, int64_t b0, i
 void li_linear_scalar(const li_matrix *w, const void *xq, int64_t n_tokens, float *y, int64_t ldy, int64_t row0,
                       int64_t row1, void *scratch);
 int64_t li_scratch_scalar(const li_type_info *t, int64_t n_in);
+
+/* Rows [row0, row1) as four streams of `quarter` rows, since four are read faster than one (PROFILE.md). Where these are
+ * not whole, the last row is computed more than once; fewer than four rows are computed with some beside them where the
+ * matrix has them, since kernels work on four that lie one after the other. */
+enum { LI_STREAMS = 4 };
+
+typedef struct {
+    int64_t row0, last, quarter;
+} li_row_streams;
+
+static inline li_row_streams li_streams_of(const li_matrix *w, int64_t row0, int64_t row1)
+{
+    int64_t n = row1 - row0;
+    if (n < LI_STREAMS && w->n_out >= LI_STREAMS) {
+        row0 = row0 + LI_STREAMS <= w->n_out ? row0 : w->n_out - LI_STREAMS;
+        n = LI_STREAMS;
+    }
+    return (li_row_streams){row0, row0 + n - 1, (n + LI_STREAMS - 1) / LI_STREAMS};
+}
+
+/* Row i of each stream. */
+static inline void li_rows_at(const li_row_streams *s, int64_t i, int64_t row[LI_STREAMS])
+{
+    for (int r = 0; r < LI_STREAMS; r++) {
+        int64_t at = s->row0 + r * s->quarter + i;
+        row[r] = at < s->last ? at : s->last;
+    }
+}
+
+#if LI_ARM64
+void li_prepare_int_neon(int kind, const float *x, int64_t n_in, int64_t b0, int64_t b1, void *xq);
+void li_linear_neon(const li_matrix *w, const void *xq, int64_t n_tokens, float *y, int64_t ldy, int64_t row0,
+                    int64_t row1, void *scratch);
+int64_t li_scratch_neon(const li_type_info *t, int64_t n_in);
+#endif
 
 #if LI_X86
 void li_prepare_int_avx2(int kind, const float *x, int64_t n_in, int64_t b0, int64_t b1, void *xq);

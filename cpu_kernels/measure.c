@@ -111,7 +111,7 @@ static void read_item(void *context, int32_t phase, int64_t item, int32_t thread
 /* Values that one round of fma_item multiplies and adds. */
 static int fma_width(void) {
     const int level = li_cpu_level();
-    return level == LI_CPU_SCALAR ? 8 : level == LI_CPU_NEON ? 64 : 96;
+    return level == LI_CPU_SCALAR ? 8 : LI_ARM64 ? 64 : 96;
 }
 
 static void fma_item(void *context, int32_t phase, int64_t item, int32_t thread) {
@@ -122,7 +122,7 @@ static void fma_item(void *context, int32_t phase, int64_t item, int32_t thread)
 #if LI_X86
     sum = li_cpu_level() >= LI_CPU_AVX2 ? fma_avx2() : fma_plain();
 #elif LI_ARM64
-    sum = li_cpu_level() == LI_CPU_NEON ? fma_neon() : fma_plain();
+    sum = li_cpu_level() >= LI_CPU_NEON ? fma_neon() : fma_plain();
 #else
     sum = fma_plain();
 #endif

@@ -93,7 +93,7 @@ def declare(lib: ctypes.CDLL) -> ctypes.CDLL:
 def levels() -> tuple[str, ...]:
     """Instruction sets of this machine for which attention has kernels; scalar first."""
     lib = library()
-    found = tuple(n for n in ("scalar", "avx2", "avx512", "neon") if lib.li_cpu_select(n.encode()) == 0)
+    found = tuple(n for n in ("scalar", "avx2", "avx512", "neon", "neondot") if lib.li_cpu_select(n.encode()) == 0)
     lib.li_cpu_select(None)
     return found
 

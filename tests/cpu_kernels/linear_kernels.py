@@ -93,7 +93,9 @@ def declare(lib: ctypes.CDLL) -> ctypes.CDLL:
 @cache
 def levels() -> list[str]:
     """Instruction sets that this machine can run, "scalar" first."""
-    found = [name for name in ("scalar", "avx2", "avx512", "neon") if library().li_cpu_select(name.encode()) == 0]
+    found = [
+        name for name in ("scalar", "avx2", "avx512", "neon", "neondot") if library().li_cpu_select(name.encode()) == 0
+    ]
     library().li_cpu_select(None)
     return found
 

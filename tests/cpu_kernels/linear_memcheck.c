@@ -46,7 +46,7 @@ static int differs(int type, int64_t n_in, int64_t n_out, int64_t n_tokens)
 
 int main(void)
 {
-    int n_different = 0;
+    int n_different = 0, n_runs = 0;
     for (int type = 0; type < 64; type++) {
         int block = li_type_block_values(type);
         const int64_t n_ins[] = {block, block == 1 ? 33 : 2 * block, 5 * block, 7 * block, 18 * block, 20 * block};
@@ -54,9 +54,9 @@ int main(void)
             continue;
         for (int n = 0; n < (block == 256 ? 2 : 6); n++)
             for (int64_t n_tokens = 1; n_tokens <= 9; n_tokens += n_tokens < 5 ? 1 : 4)
-                for (int64_t n_out = 1; n_out <= 19; n_out += 9)
+                for (int64_t n_out = 1; n_out <= 19; n_out += 9, n_runs++)
                     n_different += differs(type, n_ins[n], n_out, n_tokens);
     }
-    printf("%d different\n", n_different);
+    printf("%s: %d of %d different\n", li_cpu_name(), n_different, n_runs);
     return n_different != 0;
 }

@@ -26,4 +26,4 @@ def test_no_stray_access(tmp_path: Path) -> None:
         [valgrind, "-q", "--error-exitcode=9", str(program)], capture_output=True, text=True, timeout=600
     )
     assert run.returncode == 0, run.stdout + run.stderr[-2000:]
-    assert run.stdout == "0 different\n"
+    assert ": 0 of " in run.stdout, run.stdout

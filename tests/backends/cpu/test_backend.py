@@ -28,7 +28,7 @@ from tests.backends.cpu.conftest import GOLDEN, tokens
 def test_device_info_names_threads_and_instruction_set(backend) -> None:
     info = backend.device_info()
     assert info.backend == "cpu" and info.threads == 2 and info.memory_bytes > 1 << 28
-    assert info.features[0] in ("scalar", "avx2", "avx512", "neon") and info.notices == ()
+    assert info.features[0] in ("scalar", "avx2", "avx512", "neon", "neondot") and info.notices == ()
 
 
 @pytest.mark.parametrize("threads", [0, -1, 257])
