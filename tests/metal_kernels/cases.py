@@ -30,10 +30,11 @@ def block_cases(target: str, widths: tuple[int, ...] = (1, 4, 16)) -> Iterator[C
             s = matvec_shape(gtype, width, target)
             template = (("ROWS", s.rows), ("NX", s.width), ("GROUPS", s.groups), ("BIAS", 1))
             yield Case(f"linear {gtype.name} x{width}", block_kernel("linear", gtype), types, template)
-        s = matvec_shape(gtype, 1, target)
-        types = {"w": "uint32", "x": FLOATS, "experts": "int32", "sizes": "int32", "y": FLOATS}
-        template = (("ROWS", s.rows), ("GROUPS", s.groups))
-        yield Case(f"experts {gtype.name}", block_kernel("linear_experts", gtype), types, template)
+        types = {"w": "uint32", "x": FLOATS, "tiles": "int32", "sizes": "int32", "y": FLOATS}
+        for width in (1, 16):
+            s = matvec_shape(gtype, width, target)
+            template = (("ROWS", s.rows), ("NX", s.width), ("GROUPS", s.groups))
+            yield Case(f"experts {gtype.name} x{width}", block_kernel("linear_experts", gtype), types, template)
         types = {"w": "uint32", "ids": "int32", "sizes": "int32", "y": "float16"}
         rows = block_kernel("decode_rows", gtype)
         yield Case(f"rows {gtype.name}", rows, types, (("T", "float16"), ("GATHER", 0)))

@@ -21,7 +21,7 @@ DTYPES = {
     "float32": mx.float32, "float16": mx.float16, "int32": mx.int32, "uint8": mx.uint8, "uint16": mx.uint16,
     "uint32": mx.uint32,
 }  # fmt: skip
-SMALL = ("sizes", "reals", "experts", "ids")  # below 8 elements in use: another address space
+SMALL = ("sizes", "reals", "tiles", "ids")  # below 8 elements in use: another address space
 
 
 def generate(case: Case, folder: str) -> None:

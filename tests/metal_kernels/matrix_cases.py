@@ -43,8 +43,8 @@ def host_cases(gtype: GGMLType) -> Iterator[tuple[str, Callable[[], None]]]:
         yield f"1 vector, {n} rows", partial(one_vector, gtype, n)
     for n in (2, 3, 7, 15) if gtype in ALL_BUILDS else (3, 15):
         yield f"{n} vectors and bias", partial(several_vectors, gtype, n)
-    for share in (1, 2):
-        yield f"experts, share {share}", partial(experts, gtype, share)
+    for width in (1, 4, 16) if gtype in ALL_BUILDS else (1, 4):
+        yield f"experts, tiles of {width}", partial(experts, gtype, width)
     yield "decoded tile", partial(decoded_tile, gtype)
     yield "gathered rows", partial(gathered_rows, gtype)
 
@@ -68,23 +68,31 @@ def several_vectors(gtype: GGMLType, n_x: int) -> None:
         assert_fetched_once(m, 33, run.counts["w"])
 
 
-def experts(gtype: GGMLType, share: int) -> None:
-    """Of 8 experts of 31 rows three are used, and read where they are; no byte of another is touched."""
+def experts(gtype: GGMLType, width: int) -> None:
+    """Of 8 experts of 31 rows three are used, and read where they are, once for all of a tile's pairs; no byte of
+    another is touched. A tile that is left over does nothing."""
     m = matrix(gtype, 8 * 31, 2)
-    chosen = np.array([5, 0, 7, 7, 5, 5], np.int32)
-    x = vectors(len(chosen) // share, m.n_in)
-    s = matvec_shape(gtype, 1, "metal")
+    tiles = [(0, 0, 1), (5, 1, 3), (7, 4, 2), (7, 6, 0)] if width > 1 else [(0, 0, 1), (5, 1, 1), (7, 2, 1), (5, 3, 1)]
+    n_pairs, share = (6, 1) if width > 1 else (4, 2)
+    x = vectors(n_pairs // share, m.n_in)
+    s = matvec_shape(gtype, width, "metal")
     run = run_kernel(
-        block_kernel("linear_experts", gtype), [m.words, x, chosen, np.array([31, m.n_in, share], np.int32)],
-        [("ROWS", s.rows), ("GROUPS", s.groups)], (32 * -(-31 // (s.rows * s.groups)), s.groups, 6), (32, s.groups, 1),
-        [(6, 31)], ["float32"], ["w"],
+        block_kernel("linear_experts", gtype),
+        [m.words, x, np.array(tiles, np.int32), np.array([31, m.n_in, share], np.int32)],
+        [("ROWS", s.rows), ("NX", s.width), ("GROUPS", s.groups)],
+        (32 * -(-31 // (s.rows * s.groups)), s.groups, len(tiles)), (32, s.groups, 1),
+        [(n_pairs, 31)], ["float32"], ["w"],
     )  # fmt: skip
     values = m.values.reshape(8, 31, -1)
-    for i, e in enumerate(chosen):
-        assert_product(run.outputs[0][i : i + 1], x[i // share : i // share + 1], values[e])
-    read = run.counts["w"].owner[: m.raw.nbytes].reshape(8, -1) > 0
-    assert read.all(axis=1).tolist() == [e in chosen for e in range(8)]
-    assert read[[1, 2, 3, 4, 6]].sum(axis=1).max() <= 2 * NEIGHBOURS.get(gtype, 0)
+    for e, first, n in tiles:
+        for i in range(first, first + n):
+            assert_product(run.outputs[0][i : i + 1], x[i // share : i // share + 1], values[e])
+    used, counts = [0, 5, 7], run.counts["w"]
+    read = counts.owner[: m.raw.nbytes].reshape(8, -1) > 0
+    assert read[used].all() and np.delete(read, used, 0).sum(axis=1).max() <= 2 * NEIGHBOURS.get(gtype, 0)
+    if width > 1:
+        shared = np.flatnonzero(counts.shared[: m.raw.nbytes]) % m.raw.shape[1]
+        assert (np.minimum(shared, m.raw.shape[1] - 1 - shared) < NEIGHBOURS.get(gtype, 0)).all()
 
 
 def decoded_tile(gtype: GGMLType) -> None:

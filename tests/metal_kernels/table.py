@@ -78,12 +78,12 @@ def page(kept: dict[str, Any], cases_passed: Callable[[GGMLType], str]) -> str:
             "",
             "## Matrices",
             "",
-            "- *host cases*: those of `tests/metal_kernels/matrix_cases.py` that passed when executed on the host: products",
-            "  at 1 to 257 rows, several vectors, experts, decoded and gathered rows, with every load counted.",
-            "- *lane reads*: mean number of lanes that read a byte; above 1 where lanes of one SIMD group share a block's",
-            "  scales, or whole words: the hardware serves them with one fetch.",
+            "- *host cases*: those of `tests/metal_kernels/matrix_cases.py` that passed when executed on the host:",
+            "  products at 1 to 257 rows, several vectors, experts, decoded and gathered rows; every load counted.",
+            "- *lane reads*: mean number of lanes that read a byte; above 1 where lanes of one SIMD group share a",
+            "  block's scales, or whole words: the hardware serves them with one fetch.",
             "- *instructions*: of PTX, for each weight in the loop of `linear` for 1 vector.",
-            f"- *arithmetic*: the share of an M2 Max's 400 GB/s that they leave at {ISSUED:.0%} of what its lanes can issue.",
+            f"- *arithmetic*: the share of an M2 Max's 400 GB/s they leave at {ISSUED:.0%} of what its lanes issue.",
             f"- *expected*: the lesser of that and {REACHED:.0%}; on an RTX PRO 6000, of 1792 GB/s.",
             "",
             "| type | bytes a weight | host cases | lane reads | widest load | weights a lane and step "
@@ -97,8 +97,8 @@ def page(kept: dict[str, Any], cases_passed: Callable[[GGMLType], str]) -> str:
             + (f"spilling: {', '.join(spilled)}." if spilled else "none spills a register."),
             "",
             f"| `linear`, vectors | {' | '.join(f'x{w} {a}' for a in nvcc.ARCHES for w in WIDTHS)} "
-            "| experts sm_120 | rows sm_120 |",
-            "|---" * (len(WIDTHS) * len(nvcc.ARCHES) + 3) + "|",
+            "| experts x1 sm_120 | experts x16 sm_120 | rows sm_120 |",
+            "|---" * (len(WIDTHS) * len(nvcc.ARCHES) + 4) + "|",
             *(_register_row(gtype.name, kept["use"]) for gtype in BLOCKS),
             "",
             f"| other kernels | {' | '.join(nvcc.ARCHES)} |",
@@ -144,7 +144,7 @@ def _passes(check: Any) -> bool:
 
 def _register_row(name: str, use: dict[str, Any]) -> str:
     linear = [str(use[f"linear {name} x{w}"][arch][0]) for arch in nvcc.ARCHES for w in WIDTHS]
-    others = [str(use[f"{op} {name}"]["sm_120"][0]) for op in ("experts", "rows")]
+    others = [str(use[op.format(name)]["sm_120"][0]) for op in ("experts {} x1", "experts {} x16", "rows {}")]
     return f"| {name} | {' | '.join([*linear, *others])} |"
 
 

@@ -32,7 +32,7 @@ def test_arguments_are_what_the_bodies_expect() -> None:
 @pytest.mark.skipif(shutil.which("nvcc") is None, reason="nvcc is not installed")
 def test_cuda_form_compiles_for_each_architecture() -> None:
     """A few; the kernel table has all, and its test sees to it that it is current."""
-    cases = [c for c in block_cases("cuda", (1,)) if c.label in ("linear Q4_K x1", "experts MXFP4", "rows Q6_K")]
+    cases = [c for c in block_cases("cuda", (1,)) if c.label in ("linear Q4_K x1", "experts MXFP4 x1", "rows Q6_K")]
     cases += [c for c in other_cases() if c.label in ("attend Q8_0 d128 x4", "store_q4_0")]
     for arch, uses in compile_cases(cases).items():
         assert len(uses) == 5 and not any(use.spill_bytes for use in uses), arch

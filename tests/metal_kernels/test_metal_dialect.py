@@ -18,7 +18,7 @@ MOST_BUFFERS = 31
 
 def labels() -> list[str]:
     """One case of each text: every decoder once, every other body once."""
-    others = ["experts Q4_K", "rows Q4_K", "attend Q8_0 d256 x4", "attend Q4_0 d128 x4", "attend F16 d64 x1"]
+    others = ["experts Q4_K x16", "rows Q4_K", "attend Q8_0 d256 x4", "attend Q4_0 d128 x4", "attend F16 d64 x1"]
     plain = ["merge_attention", "store_q8_0", "store_q4_0", "rope", "glu", "scan", "delta_rule"]
     return [*(f"linear {t.name} x16" for t in BLOCKS), *others, *plain]
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 import mlx.core as mx
 
+from localinfer.backends.mlx.gpu_route import Sorted
 from localinfer.backends.mlx.kernels import BLOCKS, block_kernel
 from localinfer.backends.mlx.launch import Launcher, ints, whole
 from localinfer.backends.mlx.weights import BlockWeight
@@ -22,6 +23,8 @@ from localinfer.formats.ggml_types import GGMLType
 
 SMALL_ROWS = 16
 WIDTHS = (1, 2, 4, 8, 16)  # rows of x that one build of `linear` serves; T is rounded up to one of them
+# Pairs an expert, on average, from which on decoding its tiles once pays for reading its blocks once for every 16.
+MANY_PAIRS = 64
 TILE_BYTES = 32 * 2**20  # of one decoded tile
 _FLOATS = {GGMLType.F16: mx.float16, GGMLType.BF16: mx.bfloat16, GGMLType.F32: mx.float32}
 
@@ -37,10 +40,15 @@ class MatvecShape:
 
 def matvec_shape(gtype: GGMLType, n_x: int, target: str) -> MatvecShape:
     """More rows a group share one read of x; fewer leave registers for the sums of a wide x. Counted, not yet tuned."""
-    width = next(w for w in WIDTHS if w >= n_x)
+    width = width_of(n_x)
     long_unit = BLOCKS[gtype].values == 256  # 32 values a lane instead of 16
     rows = (2 if long_unit else 4) if width <= 2 else 2 if width <= 4 or not long_unit else 1
     return MatvecShape(rows if width < 16 else 1, 2 if target == "metal" else 4, width)
+
+
+def width_of(n_x: int) -> int:
+    """The build for n_x rows; the widest for more."""
+    return next((w for w in WIDTHS if w >= n_x), WIDTHS[-1])
 
 
 class BlockLinear:
@@ -55,7 +63,7 @@ class BlockLinear:
         """x (T, n_in) float32 -> (T, n_out) float32."""
         if x.shape[0] <= SMALL_ROWS:
             return self._small(x, w, bias)
-        y = self.product(x, w, 0, w.n_out)
+        y = self._product(x, w)
         return y if bias is None else y + bias
 
     def _small(self, x: mx.array, w: BlockWeight, bias: mx.array | None) -> mx.array:
@@ -69,22 +77,46 @@ class BlockLinear:
             (32 * blocks, shape.groups, 1), (32, shape.groups, 1), [(n, w.n_out)], [mx.float32],
         )[0]  # fmt: skip
 
-    def experts(self, x: mx.array, w: BlockWeight, chosen: mx.array, share: int) -> mx.array:
-        """Pair i: row i // share of x (n, n_in) through matrix chosen[i] of w (n_experts, n_out, n_in)."""
-        n_pairs = chosen.size
-        shape = matvec_shape(w.type, 1, self._gpu.target)
+    def experts(self, x: mx.array, w: BlockWeight, by: Sorted, share: int = 1) -> mx.array:
+        """Row i // share of x (by.order's, n_in) through the matrix of sorted pair i of w (E, n_out, n_in)."""
+        n_pairs = by.experts.size
+        if by.width == max(WIDTHS) and n_pairs > MANY_PAIRS * w.shape[0]:
+            return self._decoded_experts(x, w, by)
+        shape = matvec_shape(w.type, by.width, self._gpu.target)
         blocks = -(-w.n_out // (shape.rows * shape.groups))
         return self._gpu.launch(
-            block_kernel("linear_experts", w.type), [w.words, x, chosen.reshape(-1), ints(w.n_out, w.n_in, share)],
-            [("ROWS", shape.rows), ("GROUPS", shape.groups)],
-            (32 * blocks, shape.groups, n_pairs), (32, shape.groups, 1), [(n_pairs, w.n_out)], [mx.float32],
+            block_kernel("linear_experts", w.type), [w.words, x, by.tiles, ints(w.n_out, w.n_in, share)],
+            [("ROWS", shape.rows), ("NX", shape.width), ("GROUPS", shape.groups)],
+            (32 * blocks, shape.groups, by.tiles.shape[0]), (32, shape.groups, 1),
+            [(n_pairs, w.n_out)], [mx.float32],
         )[0]  # fmt: skip
 
-    def product(self, x: mx.array, w: BlockWeight, first: int, end: int) -> mx.array:
-        """x (T, n_in) float32 times rows first..end-1 of w -> (T, end - first) float32, by decoded tiles."""
+    def _decoded_experts(self, x: mx.array, w: BlockWeight, by: Sorted) -> mx.array:
+        """A tile of the same rows of every expert, and a product grouped by expert."""
+        n_experts = w.shape[0]
+        rows, scale = self._in_range(x)
+        step = max(1, TILE_BYTES // (n_experts * w.n_in * self.half.size))
+        parts = []
+        for at in range(0, w.n_out, step):
+            n = min(step, w.n_out - at)
+            tile = self._rows_of_each(w, at, n).reshape(n_experts, n, w.n_in)
+            y = mx.gather_mm(
+                rows[:, None, :], tile.swapaxes(-1, -2), rhs_indices=by.experts.astype(mx.uint32), sorted_indices=True
+            )
+            parts.append(y[:, 0, :])
+        y = (parts[0] if len(parts) == 1 else mx.concatenate(parts, axis=1)).astype(mx.float32)
+        return y if scale is None else y * scale
+
+    def _rows_of_each(self, w: BlockWeight, first: int, n: int) -> mx.array:
+        """Rows first..first+n-1 of every expert, decoded: (E * n, n_in)."""
+        ids = mx.arange(w.shape[0])[:, None] * w.n_out + mx.arange(first, first + n)[None, :]
+        return self._decode(w, ids.reshape(-1).astype(mx.int32), ints(w.n_in, 0), ids.size, self.half, gather=True)
+
+    def _product(self, x: mx.array, w: BlockWeight) -> mx.array:
+        """By decoded tiles."""
         rows, scale = self._in_range(x)
         step = max(1, TILE_BYTES // (w.n_in * self.half.size))
-        tiles = [rows @ self.matrix(w, at, min(at + step, end)).T for at in range(first, end, step)]
+        tiles = [rows @ self.matrix(w, at, min(at + step, w.n_out)).T for at in range(0, w.n_out, step)]
         y = (tiles[0] if len(tiles) == 1 else mx.concatenate(tiles, axis=1)).astype(mx.float32)
         return y if scale is None else y * scale
 
@@ -99,8 +131,8 @@ class BlockLinear:
     def matrix(self, w: BlockWeight, first: int, end: int) -> mx.array:
         """Rows first..end-1, decoded (or viewed, where they are stored in that type): (end - first, n_in)."""
         if w.type in _FLOATS and _FLOATS[w.type] == self.half:
-            values = w.words.view(self.half)
-            return values[first * w.n_in : end * w.n_in].reshape(end - first, w.n_in)
+            words = w.n_in * self.half.size // w.words.dtype.size  # of a row; a stack's values may pass an int32
+            return w.words[first * words : end * words].view(self.half).reshape(end - first, w.n_in)
         return self._decode(w, ints(0), ints(w.n_in, first), end - first, self.half, gather=False)
 
     def rows(self, w: BlockWeight, ids: Sequence[int]) -> mx.array:

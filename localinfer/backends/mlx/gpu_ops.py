@@ -8,13 +8,14 @@ are in the device's half precision (device.py).
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 import mlx.core as mx
 import numpy as np
 
 from localinfer.backends.mlx.gpu_attention import GpuAttention
-from localinfer.backends.mlx.gpu_linear import SMALL_ROWS, BlockLinear
-from localinfer.backends.mlx.gpu_route import route
+from localinfer.backends.mlx.gpu_linear import SMALL_ROWS, BlockLinear, width_of
+from localinfer.backends.mlx.gpu_route import Sorted, by_expert, one_by_one, route
 from localinfer.backends.mlx.kernels import plain_kernel
 from localinfer.backends.mlx.kv import MLXKV
 from localinfer.backends.mlx.kv_codec import encode, row_elements
@@ -55,8 +56,8 @@ class GpuOps(MLXOps):
         if not isinstance(w, BlockWeight):
             return super().head_linear(x.astype(w.dense.dtype), w).astype(mx.float32)
         if n <= SMALL_ROWS:
-            heads = mx.array(np.tile(np.arange(n_heads, dtype=np.int32), n))
-            return self._blocks.experts(x.reshape(n * n_heads, -1), w, heads, 1).reshape(n, n_heads, n_out)
+            y = self._blocks.experts(x.transpose(1, 0, 2).reshape(n * n_heads, -1), w, _heads(n_heads, n))
+            return y.reshape(n_heads, n, n_out).transpose(1, 0, 2)
         matrices = self._blocks.matrix(w, 0, n_heads * n_out).reshape(n_heads, n_out, w.n_in)
         y = x.transpose(1, 0, 2).astype(matrices.dtype) @ matrices.swapaxes(-1, -2)
         return y.transpose(1, 0, 2).astype(mx.float32)
@@ -67,57 +68,28 @@ class GpuOps(MLXOps):
         stacks = [m for m in (w.up, w.gate, w.down) if m is not None]
         if not all(isinstance(m, BlockWeight) for m in stacks):
             return self._routed(x, w, moe, act, chosen, weights)
-        if x.shape[0] <= SMALL_ROWS:
-            return self._few_experts(x, w, moe, act, chosen, weights)
-        return self._many_experts(x, w, moe, act, np.array(chosen), weights)
+        return self._experts(x, w, moe, act, chosen, weights)
 
-    def _few_experts(
+    def _experts(
         self, x: mx.array, w: MoEWeights, moe: MoEConfig, act: Activation, chosen: mx.array, weights: mx.array
     ) -> mx.array:
-        """Every (token, expert) pair through that expert's blocks where they are; nothing waits for the router."""
+        """Pairs of a token and an expert, sorted by expert, through its blocks where they are: a tile of up to 16 pairs
+        reads them once. Nothing waits for the router."""
         n, n_used = chosen.shape
-        share = n_used
+        by = one_by_one(chosen.reshape(-1)) if n == 1 else by_expert(chosen.reshape(-1), w.up.shape[0], width_of(n))
+        share = n_used if n == 1 and not moe.weigh_input else 1
         if moe.weigh_input:
-            x, share = (x[:, None, :] * weights[:, :, None]).reshape(n * n_used, -1), 1
-        pairs = chosen.reshape(-1)
-        up = _plus(self._blocks.experts(x, w.up, pairs, share), w.up_bias, pairs)
+            x = x[by.order // n_used] * weights.reshape(-1, 1)[by.order]
+        elif n > 1:
+            x = x[by.order // n_used]
+        up = _plus(self._blocks.experts(x, w.up, by, share), w.up_bias, by.experts)
         if w.gate is None:
             inner = self.activate(up, act)
         else:
-            inner = self.glu(_plus(self._blocks.experts(x, w.gate, pairs, share), w.gate_bias, pairs), up, act)
-        out = _plus(self._blocks.experts(inner, w.down, pairs, 1), w.down_bias, pairs).reshape(n, n_used, -1)
+            inner = self.glu(_plus(self._blocks.experts(x, w.gate, by, share), w.gate_bias, by.experts), up, act)
+        out = _plus(self._blocks.experts(inner, w.down, by), w.down_bias, by.experts)
+        out = (out if n == 1 else out[by.back]).reshape(n, n_used, -1)
         return (out if moe.weigh_input else out * weights[:, :, None]).sum(axis=1)
-
-    def _many_experts(
-        self, x: mx.array, w: MoEWeights, moe: MoEConfig, act: Activation, chosen: np.ndarray, weights: mx.array
-    ) -> mx.array:
-        """Prompts: the choice comes to the host, then each expert in use decodes once and serves all of its tokens."""
-        n_used = chosen.shape[1]
-        order = np.argsort(chosen.reshape(-1), kind="stable")
-        experts, counts = np.unique(chosen, return_counts=True)
-        parts, at = [], 0
-        for expert, count in zip(experts.tolist(), counts.tolist(), strict=True):
-            pairs = order[at : at + count]
-            rows = x[mx.array(pairs // n_used)]
-            if moe.weigh_input:
-                rows = rows * weights.reshape(-1, 1)[mx.array(pairs)]
-            parts.append(self._expert(rows, w, expert, act))
-            at += count
-        back = mx.array(np.argsort(order, kind="stable"))
-        out = mx.concatenate(parts)[back].reshape(*chosen.shape, -1)
-        return (out if moe.weigh_input else out * weights[:, :, None]).sum(axis=1)
-
-    def _expert(self, x: mx.array, w: MoEWeights, expert: int, act: Activation) -> mx.array:
-        up = self._one_expert(x, w.up, w.up_bias, expert)
-        if w.gate is None:
-            inner = self.activate(up, act)
-        else:
-            inner = self.glu(self._one_expert(x, w.gate, w.gate_bias, expert), up, act)
-        return self._one_expert(inner, w.down, w.down_bias, expert)
-
-    def _one_expert(self, x: mx.array, w: BlockWeight, bias: Weight | None, expert: int) -> mx.array:
-        y = self._blocks.product(x, w, expert * w.n_out, (expert + 1) * w.n_out)
-        return y if bias is None else y + bias.dense[expert]
 
     # -- attention and states -----------------------------------------------------------------------------------------
 
@@ -208,6 +180,14 @@ class GpuOps(MLXOps):
             plain_kernel(op), inputs, template, (whole(like.size, _THREADS), 1, 1), (_THREADS, 1, 1),
             [like.shape], [mx.float32],
         )[0]  # fmt: skip
+
+
+@lru_cache(maxsize=64)
+def _heads(n_heads: int, n: int) -> Sorted:
+    """n rows for each head, head by head."""
+    heads = np.arange(n_heads, dtype=np.int32)
+    tiles = np.stack([heads, heads * n, np.full(n_heads, n, np.int32)], axis=1)
+    return Sorted(mx.array(np.arange(n_heads * n)), mx.array(np.repeat(heads, n)), mx.array(tiles), width_of(n))
 
 
 def _plus(y: mx.array, bias: Weight | None, pairs: mx.array) -> mx.array:

@@ -68,7 +68,7 @@ class Kernel:
 #                 inputs, outputs, what the header holds beside the block decoder
 _BODIES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "linear": (("w", "x", "bias", "sizes"), ("y",)),
-    "linear_experts": (("w", "x", "experts", "sizes"), ("y",)),
+    "linear_experts": (("w", "x", "tiles", "sizes"), ("y",)),
     "decode_rows": (("w", "ids", "sizes"), ("y",)),
     "attend": (("q", "keys", "values", "slopes", "sizes", "reals"), ("sums", "stats")),
     "merge_attention": (("sums", "stats", "sinks", "sizes"), ("y",)),

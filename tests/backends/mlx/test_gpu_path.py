@@ -7,25 +7,32 @@ from __future__ import annotations
 
 from functools import cache
 from importlib.util import find_spec
+from pathlib import Path
 
 import mlx.core as mx
 import numpy as np
 import pytest
 
 from localinfer.backends.mlx import load
-from localinfer.backends.mlx.adopt import adopt
+from localinfer.backends.mlx.adopt import Adopted, adopt
 from localinfer.backends.mlx.backend import MLXBackend, MLXModel
 from localinfer.backends.mlx.device import MLXDevice
 from localinfer.backends.mlx.gpu_attention import GpuAttention
+from localinfer.backends.mlx.gpu_linear import SMALL_ROWS
+from localinfer.backends.mlx.gpu_ops import GpuOps
 from localinfer.backends.mlx.kv import MLXKV
+from localinfer.backends.mlx.launch import MetalLauncher
 from localinfer.backends.mlx.selftest import Setup, run
+from localinfer.backends.mlx.weights import BlockWeight, MLXWeight
 from localinfer.backends.reference.backend import ReferenceBackend
 from localinfer.backends.reference.kv import ReferenceKV
-from localinfer.backends.reference.ops import ReferenceOps
+from localinfer.backends.reference.ops import ReferenceOps, ReferenceWeight
 from localinfer.formats.ggml_types import GGMLType
 from localinfer.formats.gguf import GGUFFile
+from localinfer.formats.quant import random_blocks
 from localinfer.kv.spec import KVLayer, KVSpec
-from localinfer.models.config import AttentionConfig, ModelConfig
+from localinfer.models.config import AttentionConfig, ModelConfig, MoEConfig
+from localinfer.models.ops import MoEWeights
 from tests.backends.mlx.conftest import GOLDEN, golden_logits, tokens
 from tests.metal_kernels.launcher import HostLauncher
 
@@ -225,3 +232,60 @@ def test_selftest_runs_its_checks_and_reports_the_refused_adoption() -> None:
     assert {"matrix Q8_0", "attention over q8_0", "attention over q4_0", "watchdog", "prefill Q8_0"} <= names
     assert {"bandwidth Q8_0, 16 vectors", "attention over q4_0 at 32", "attention over f16 at 32"} <= names
     assert report.text().isascii() and not report.passed
+
+
+def moe_weights(n_experts: int, width: int, inner: int, biased: bool) -> tuple[MoEWeights, MoEWeights]:
+    """Q8_0 experts for the device, and the same for the reference."""
+    rng = np.random.default_rng(7)
+    shapes = {"router": (n_experts, width), "up": (n_experts, inner, width), "gate": (n_experts, inner, width),
+              "down": (n_experts, width, inner)}  # fmt: skip
+    blocks, exact = {}, {}
+    for name, shape in shapes.items():
+        raw = random_blocks(GGMLType.Q8_0, shape, rng).reshape(-1).view(np.uint8)
+        adopted = Adopted(mx.array(np.ascontiguousarray(raw).view(np.uint32)), 0, 0)
+        blocks[name] = BlockWeight(memoryview(raw.data), GGMLType.Q8_0, shape, adopted)
+        exact[name] = ReferenceWeight(memoryview(raw.data), GGMLType.Q8_0, shape)
+    if biased:
+        for name in ("up_bias", "gate_bias", "down_bias"):
+            raw = rng.standard_normal((n_experts, width if name == "down_bias" else inner)).astype(np.float32)
+            blocks[name] = MLXWeight(memoryview(raw.reshape(-1).view(np.uint8).data), GGMLType.F32, raw.shape)
+            exact[name] = ReferenceWeight(memoryview(raw.reshape(-1).view(np.uint8).data), GGMLType.F32, raw.shape)
+    return MoEWeights(**blocks), MoEWeights(**exact)
+
+
+@pytest.mark.parametrize("n", [1, 2, 5, 17, 40])
+@pytest.mark.parametrize("moe", [MoEConfig(8, 2, 64), MoEConfig(8, 2, 64, gating="sigmoid", weigh_input=True)])
+@pytest.mark.parametrize("many", [64, 2], ids=["by tiles of blocks", "decoded where many"])
+def test_experts_are_the_references(n: int, moe: MoEConfig, many: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("localinfer.backends.mlx.gpu_linear.MANY_PAIRS", many)
+    monkeypatch.setattr("localinfer.backends.mlx.gpu_linear.TILE_BYTES", 8 * 96 * 4 * 24)  # rows of down: three tiles
+    launcher = HostLauncher()
+    blocks, exact = moe_weights(8, 64, 96, biased=not moe.weigh_input)
+    x = np.random.default_rng(n).standard_normal((n, 64)).astype(np.float32) * np.float32(0.02)  # no sigmoid is 1
+    found = np.array(GpuOps(launcher, mx.float32).moe(mx.array(x), blocks, moe, "silu"))
+    expected = ReferenceOps().moe(x, exact, moe, "silu")
+    assert np.abs(found - expected).max() < 2e-5 * np.abs(expected).max()
+    decoded = n > SMALL_ROWS and many == 2
+    assert launcher.launches["li_linear_experts_q8_0"] == (0 if decoded else 3)
+    assert (launcher.launches["li_decode_rows_q8_0"] > 0) == (decoded or n > SMALL_ROWS)  # the router's matrix too
+
+
+@pytest.mark.parametrize("n", [1, 5, 40, 600])
+def test_experts_never_wait_for_the_host(n: int, tmp_path: Path) -> None:
+    """Under export MLX only traces, and refuses whatever needs a value: nothing of a layer of experts does."""
+    blocks, _ = moe_weights(8, 64, 96, biased=True)
+    ops = GpuOps(MetalLauncher(), mx.float16)
+    path = tmp_path / "moe.mlxfn"
+    mx.export_function(str(path), lambda x: ops.moe(x, blocks, MoEConfig(8, 2, 64), "silu"), mx.zeros((n, 64)))
+    assert path.stat().st_size > 0
+    with pytest.raises((ValueError, RuntimeError)):
+        mx.export_function(str(path), lambda x: mx.array(np.array(x)), mx.zeros((n, 64)))
+
+
+@pytest.mark.parametrize("n", [1, 3, 20])
+def test_each_head_takes_its_own_matrix(n: int) -> None:
+    blocks, exact = moe_weights(8, 64, 96, biased=False)
+    x = np.random.default_rng(n).standard_normal((n, 8, 64)).astype(np.float32)
+    found = np.array(GpuOps(HostLauncher(), mx.float32).head_linear(mx.array(x), blocks.up))
+    expected = ReferenceOps().head_linear(x, exact.up)
+    assert found.shape == (n, 8, 96) and np.abs(found - expected).max() < 1e-5 * np.abs(expected).max()
