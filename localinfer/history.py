@@ -201,9 +201,13 @@ class SavedConversation(Conversation):
         if (system, params) != (self.system, self.params):
             self._record({"t": "settings", "system": system, "params": params})
 
-    def close(self) -> None:
+    def retry(self) -> None:
+        """Offer to the disk again what it refused."""
         if self._backlog and self.messages:
             self._write([])
+
+    def close(self) -> None:
+        self.retry()
         if self._file is not None:
             self._file.close()
             self._file = None

@@ -10,8 +10,10 @@ import re
 import tomllib
 from dataclasses import dataclass, fields
 from pathlib import Path
+from typing import Any
 
 from localinfer import paths
+from localinfer.engine.params import SamplingParams
 from localinfer.errors import UsageError
 
 DOCUMENTED = """\
@@ -36,7 +38,24 @@ context_full = "stop"
 
 # The system prompt that new conversations start with.
 system_prompt = ""
+
+# How the next token is chosen, unless the command line or the conversation (/set NAME VALUE) says otherwise.
+temperature = 0.8        # 0: always the most likely token
+top_k = 40               # keep this many of the most likely; 0: all
+top_p = 0.95             # keep the fewest that have this probability together; 1.0: all
+min_p = 0.05             # keep what has at least this share of the best one's probability; 0.0: all
+repeat_penalty = 1.0     # above 1: what the last 64 tokens hold becomes less likely
+presence_penalty = 0.0   # subtracted once from a token that the answer has already
+frequency_penalty = 0.0  # subtracted for each time the answer has it already
+
+# The longest answer, in tokens. 0: until the model ends or the context is full.
+max_tokens = 0
+
+# Guessing tokens ahead from what was said before: "auto", "off", or the most tokens a round (1 to 15).
+draft = "auto"
 """
+SAMPLING = ("temperature", "top_k", "top_p", "min_p", "repeat_penalty", "presence_penalty", "frequency_penalty",
+            "max_tokens", "draft")  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -49,6 +68,21 @@ class Settings:
     saved_kv_mb: int = 4000
     context_full: str = "stop"
     system_prompt: str = ""
+    temperature: float = 0.8
+    top_k: int = 40
+    top_p: float = 0.95
+    min_p: float = 0.05
+    repeat_penalty: float = 1.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    max_tokens: int = 0
+    draft: str = "auto"
+
+    @property
+    def sampling(self) -> dict[str, Any]:
+        """The fields of SamplingParams that a user sets once for all conversations."""
+        values = {name: getattr(self, name) for name in SAMPLING}
+        return {**values, "max_tokens": self.max_tokens or None}
 
 
 def settings_file() -> Path:
@@ -68,9 +102,15 @@ def load_settings() -> Settings:
     for key, value in data.items():
         if key not in known:
             raise UsageError(f"{path}: unknown key {key!r}", f"known are: {', '.join(known)}")
-        if type(value) is not known[key]:
+        if known[key] is float and type(value) is int:
+            data[key] = float(value)
+        elif type(value) is not known[key]:
             raise UsageError(f"{path}: {key}: expected {known[key].__name__}, found {value!r}")
     settings = Settings(**data)
+    try:
+        SamplingParams(**settings.sampling)
+    except UsageError as error:
+        raise UsageError(f"{path}: {error.message}") from error
     if not 40 <= settings.text_width <= 400:
         raise UsageError(f"{path}: text_width: expected 40 to 400, found {settings.text_width}")
     if settings.context_full not in ("stop", "drop"):

@@ -10,6 +10,7 @@ import json
 import os
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -43,6 +44,21 @@ def find_models() -> list[LocalModel]:
     """All local models by name; of two with one name, our own folder's comes first. Reads folders, opens no model."""
     found = [model for source, folder in _folders() if folder.is_dir() for model in _models_in(folder, source)]
     return sorted([*found, *_ollama_models()], key=lambda m: (m.name.lower(), not m.ours, str(m.path)))
+
+
+def models_beside(path: Path) -> list[LocalModel]:
+    """The .gguf files in the folder of one that lies elsewhere, named after the folder."""
+    try:
+        names = sorted(p for p in path.parent.glob("*.gguf") if not p.name.startswith("mmproj"))
+    except OSError:
+        return []
+    found = []
+    for name in names:
+        match = SHARD.search(name.stem)
+        with suppress(OSError):
+            if not match or match[1] == "00001":
+                found.append(_describe(name, path.parent.name, match))
+    return found
 
 
 def find_model(name: str) -> LocalModel | None:

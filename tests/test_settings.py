@@ -56,6 +56,8 @@ def test_a_missing_key_is_added_before_any_table():
         ('text_width = "wide"', "expected int, found 'wide'"),
         ("memory_bar = 1", "expected bool, found 1"),
         ("text_width = 7", "expected 40 to 400"),
+        ("top_p = 1.5", "top_p: expected a number from 0 to 1, found 1.5"),
+        ('draft = "many"', "draft: expected auto, off or a number"),
     ],
 )
 def test_a_wrong_file_is_named(text, said):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -24,6 +24,7 @@ from localinfer.tui.bridge import SLOW_TOK_S, EngineBridge, EngineOptions, Model
 from localinfer.tui.commands import COMMANDS
 from localinfer.tui.hangup import terminal_is_gone, watch_terminal
 from localinfer.tui.screens.chat import ChatScreen
+from localinfer.tui.screens.chat_commands import HOW_TO_SAVE
 from localinfer.tui.screens.confirm import ConfirmScreen
 from localinfer.tui.session import ChatSession, model_name
 from localinfer.tui.themes import DARK, LIGHT
@@ -41,15 +42,17 @@ class LocalinferApp(App[int]):
 
     def __init__(
         self, service: Service, model_path: str = "", options: EngineOptions | None = None,
-        params: SamplingParams | None = None, store: HistoryStore | None = None, settings: Settings | None = None,
-        trouble: str = "",
+        sampling: Mapping[str, Any] | None = None, store: HistoryStore | None = None,
+        settings: Settings | None = None, trouble: str = "",
     ) -> None:  # fmt: skip
+        """sampling: fields of SamplingParams that go before the settings; trouble: what is wrong with those."""
         super().__init__()
         self.settings = settings or Settings()
         self._trouble = trouble
         self.model_path = model_path
         self.options = options or EngineOptions()
-        self.session = ChatSession(store or HistoryStore(paths.sessions_dir()), params or SamplingParams())
+        self._sampling = dict(sampling or {})
+        self.session = ChatSession(store or HistoryStore(paths.sessions_dir()), self._sampling_params())
         if self.settings.system_prompt:
             self.session.conversation.configure(self.settings.system_prompt, {})
         self.chat = ChatScreen(self.session, self.settings)
@@ -62,6 +65,9 @@ class LocalinferApp(App[int]):
         self.register_theme(DARK)
         self.register_theme(LIGHT)
         self.theme = self.settings.theme if self.settings.theme in self.available_themes else DARK.name
+
+    def _sampling_params(self) -> SamplingParams:
+        return SamplingParams(**{**self.settings.sampling, **self._sampling})
 
     def get_default_screen(self) -> ChatScreen:
         return self.chat
@@ -167,7 +173,15 @@ class LocalinferApp(App[int]):
     # leaving
 
     async def action_quit(self) -> None:
-        await self._quit(0)
+        """Leave, unless there is something that the disk does not take: then ask."""
+        await self.chat.stop()
+        self.session.conversation.retry()
+        error = self.session.conversation.write_error
+        if not error:
+            await self._quit(0)
+            return
+        question = f"The end of this conversation is not saved: {error}.\nLeave all the same?\n\n{HOW_TO_SAVE}."
+        self.push_screen(ConfirmScreen(question), lambda yes: self.leave(0) if yes else None)
 
     def leave(self, exit_code: int) -> None:
         """As quitting, for a reason from outside."""
@@ -186,12 +200,13 @@ class LocalinferApp(App[int]):
 def run_app(
     model: str | os.PathLike[str] | None,
     options: EngineOptions | None = None,
-    params: SamplingParams | None = None,
+    sampling: Mapping[str, Any] | None = None,
     context_full: str | None = None,
 ) -> int:
     """The terminal app on a model's path, or on the model list; its exit code. Plain lines where TERM is dumb.
 
-    context_full: "stop" or "drop"; None: as the settings say."""
+    sampling: fields of SamplingParams that go before those of the settings. context_full: "stop" or "drop"; None: as
+    the settings say."""
     from localinfer.engine.service import EngineService
 
     path, service = os.fspath(model or ""), EngineService()
@@ -208,9 +223,10 @@ def run_app(
             raise UsageError("this terminal (TERM=dumb) cannot show the model list", "localinfer chat MODEL")
         from localinfer.tui.plain import run_plain
 
-        session = ChatSession(HistoryStore(paths.sessions_dir()), params or SamplingParams())
+        params = SamplingParams(**{**settings.sampling, **(sampling or {})})
+        session = ChatSession(HistoryStore(paths.sessions_dir()), params)
         return run_plain(service, path, options, session)
-    app = LocalinferApp(service, path, options, params, settings=settings, trouble=trouble)
+    app = LocalinferApp(service, path, options, sampling, settings=settings, trouble=trouble)
     keep_pauses_short()
     return app.run() or 0
 

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
+
+from textual.markup import escape
 
 from localinfer.errors import UsageError
 
@@ -17,13 +21,14 @@ _BEING_TYPED = re.compile(r"(?<!\S)@(\S*)$")
 
 @dataclass(frozen=True)
 class Attachment:
-    """A file as it stands in a message. `n_tokens` is a guess from its length: the tokenizer lives in the engine."""
+    """A file as it stands in a message."""
 
     name: str
     text: str
 
     @property
-    def n_tokens(self) -> int:
+    def likely_tokens(self) -> int:
+        """A guess from its length, for when there is no tokenizer to ask."""
         return max(1, len(self.text.encode("utf-8", "replace")) // 4)
 
 
@@ -40,6 +45,21 @@ def attach(message: str, folder: Path | None = None) -> tuple[str, list[Attachme
             found[name] = Attachment(name, _read(path, name))
     parts = [message, *(f"`{a.name}`:\n{_fenced(a)}" for a in found.values())]
     return "\n\n".join(parts), list(found.values())
+
+
+async def attached_words(message: str, count: Callable[[str], Awaitable[int | None]]) -> str:
+    """`notes.md 1,234 tokens` for each file that a message attaches; '' where it attaches none. `count` is the open
+    model's, and gives None where no model is open: then the figure is a guess."""
+    try:
+        _, found = await asyncio.to_thread(attach, message)
+    except UsageError as error:
+        return escape(error.message)
+    words = []
+    for a in found:
+        n = await count(_fenced(a))
+        tokens = f"{n:,}" if n is not None else f"about {a.likely_tokens:,}"
+        words.append(f"{escape(a.name)} {tokens} tokens")
+    return " · ".join(words)
 
 
 def _read(path: Path, name: str) -> str:

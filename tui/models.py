@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,6 +10,9 @@ from typing import Any
 
 from localinfer.errors import LocalinferError, UsageError
 from localinfer.units import format_bytes
+
+
+TEMPLATE = "tokenizer.chat_template"
 
 
 @dataclass
@@ -27,14 +31,20 @@ class ModelRow:
 
     @property
     def deletable(self) -> bool:
-        return self.source == "localinfer"
+        from localinfer.store import OURS_TO_DELETE
+
+        return self.source in OURS_TO_DELETE
 
 
-def local_models() -> list[ModelRow]:
-    """Names, sizes and where they come from; opens no model."""
-    from localinfer.store import find_models
+def local_models(opened: str = "") -> list[ModelRow]:
+    """Names, sizes and where they come from; opens no model. What lies beside the `opened` one belongs to the list."""
+    from localinfer.store import find_models, models_beside
 
-    return [ModelRow(m.name, str(m.path), m.n_bytes, m.source, m.trouble) for m in find_models()]
+    beside = models_beside(Path(opened)) if opened else []
+    rows: dict[str, ModelRow] = {}
+    for m in [*find_models(), *beside]:
+        rows.setdefault(str(m.path), ModelRow(m.name, str(m.path), m.n_bytes, m.source, m.trouble))
+    return sorted(rows.values(), key=lambda row: row.name.lower())
 
 
 def add_plan(row: ModelRow, plan: Any) -> None:
@@ -77,9 +87,23 @@ def details(path: str) -> list[tuple[str, str]]:
     from localinfer.formats.model_file import open_model_file
 
     with open_model_file(path) as file:
-        rows = [("file", path), ("tensors", str(len(file.tensors)))]
-        for key in file.metadata:
-            rows.append((key, _value(file, key)))
+        rows = [("", "File"), ("path", path), ("size", format_bytes(file.file_bytes))]
+        rows += [("", "Metadata"), *((key, _value(file, key)) for key in file.metadata if key != TEMPLATE)]
+        rows += [("", "Weights"), *_weights(file)]
+        if TEMPLATE in file.metadata:
+            rows += [("", "Chat template"), (TEMPLATE, "\n" + _value(file, TEMPLATE))]
+    return rows
+
+
+def _weights(file: Any) -> list[tuple[str, str]]:
+    """How many tensors of which type, and the shapes of one layer: the others are as it is, or nearly."""
+    types: dict[str, list[int]] = {}
+    for tensor in file.tensors.values():
+        types.setdefault(tensor.type.name, []).append(tensor.n_bytes)
+    rows = [(name, f"{len(sizes)} tensors, {format_bytes(sum(sizes))}") for name, sizes in types.items()]
+    for tensor in file.tensors.values():
+        if not re.match(r"blk\.[1-9]", tensor.name):
+            rows.append((tensor.name, f"{tensor.type.name}  {' × '.join(map(str, tensor.shape))}"))
     return rows
 
 

@@ -40,6 +40,8 @@ def verdict_words(plan: Any) -> str:
     room = f"{format_bytes(plan.left)} are left" if plan.left >= 0 else f"{format_bytes(-plan.left)} are missing"
     binds = LIMIT_WORDS.get(plan.binding, plan.binding)
     tail = f"What limits it: {binds}." if plan.binding != "unknown" else plan.unknown
+    if plan.binding == "trained_context" and plan.ask.ctx < plan.model.n_ctx_train:
+        tail = f"A context up to {plan.model.n_ctx_train:,}, what it was trained on, would fit too."
     return f"{words} {room} of {format_bytes(plan.budget.budget_bytes)}. {tail}"
 
 

@@ -10,6 +10,7 @@ from typing import Any
 from localinfer.history import ROOT, ChatMessage, SavedConversation
 from localinfer.history_store import HistoryStore
 from localinfer.tui.bridge import Prompt, SamplingParams, TurnDone, TurnFailed
+from localinfer.tui.markdown.rows import visible
 
 FLUSH_S = 0.5  # streamed text reaches the disk at least this often
 
@@ -21,6 +22,12 @@ def model_name(path: str, own_name: str = "") -> str:
         return own_name
     stem = re.sub(r"-\d{5}-of-\d{5}$", "", stem)
     return re.sub(r"[.-](I?Q\d\w*|B?F\d+|TQ\d\w*|MXFP4\w*)$", "", stem, flags=re.IGNORECASE) or own_name
+
+
+def first_words(text: str, cells: int = 24) -> str:
+    """`“What is the capital of …”`: enough to know a message by."""
+    line = " ".join(visible(text[: 4 * cells]).split())
+    return f"“{line if len(line) <= cells else line[: cells - 1].rstrip() + '…'}”"
 
 
 @dataclass
@@ -73,6 +80,11 @@ class ChatSession:
     def say(self, text: str, parent: int | None = None) -> ChatMessage:
         """A message of the user under `parent` (default: the end of the branch on screen)."""
         return self.conversation.add(self.conversation.leaf if parent is None else parent, "user", text)
+
+    def reword(self, message_id: int, text: str) -> ChatMessage:
+        """A sibling of an answer that says something else."""
+        old = self.conversation.messages[message_id]
+        return self.conversation.add(old.parent, old.role, text, model=old.model, state="edited")
 
     def begin_answer(self, parent: int | None = None) -> ChatMessage:
         """An empty answer under `parent`; its text comes by `grow`."""
@@ -130,6 +142,13 @@ class ChatSession:
         prompt = [Prompt("system", self.conversation.system)] if self.conversation.system else []
         path = self.conversation.path(leaf) if leaf != ROOT else []
         return prompt + [Prompt(m.role, m.text) for m in path if m.role != "system" and (m.text or m.role == "user")]
+
+    def next_to_go(self, left_out: int) -> str:
+        """The first words of the oldest turn that the context still holds, `left_out` messages being gone already;
+        '' where only the last one is left."""
+        questions = [m for m in self.prompt(self.conversation.leaf) if m.role != "system"][left_out:]
+        questions = [m for m in questions if m.role == "user"]
+        return first_words(questions[0].content) if len(questions) > 1 else ""
 
     @property
     def params(self) -> SamplingParams:

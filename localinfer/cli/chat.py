@@ -25,9 +25,9 @@ def run(args: argparse.Namespace) -> int:
     # Textual reads it when imported: how long a lone Esc may still be the start of another key. 100 ms by default,
     # half of what stopping an answer may take; local terminals send a key's bytes together.
     os.environ.setdefault("ESCDELAY", "25")
-    from localinfer.cli.options import engine_options, sampling_params
+    from localinfer.cli.options import engine_options, given_sampling
     from localinfer.cli.resolve import resolve
     from localinfer.tui.app import run_app
 
     path = resolve(args.model) if args.model else None
-    return run_app(path, engine_options(args), sampling_params(args), context_full=args.context_full)
+    return run_app(path, engine_options(args), given_sampling(args), context_full=args.context_full)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from localinfer.engine.params import BACKENDS, CONTEXT_FULL, EngineOptions, SamplingParams
 from localinfer.errors import UsageError
@@ -86,14 +86,12 @@ def add_sampling_options(parser: argparse.ArgumentParser) -> None:
     for flag, name, what in _NUMBERS:
         kind = integer(flag) if isinstance(getattr(default, name), int) else number(flag)
         shown = getattr(default, name)
-        group.add_argument(flag, dest=name, type=kind, default=shown, metavar="X", help=f"{what} (default: {shown})")
+        group.add_argument(flag, dest=name, type=kind, metavar="X", help=f"{what} (default: {shown})")
     group.add_argument(
         "-n", "--max-tokens", type=integer("--max-tokens"), metavar="N", help="longest answer, in tokens"
     )
-    group.add_argument("--stop", action="append", default=[], metavar="TEXT", help="end before this text (repeatable)")
-    group.add_argument(
-        "--draft", default="auto", metavar="K", help="context-lookup drafting: auto, off, or most tokens a round"
-    )
+    group.add_argument("--stop", action="append", metavar="TEXT", help="end before this text (repeatable)")
+    group.add_argument("--draft", metavar="K", help="context-lookup drafting: auto, off, or most tokens a round")
 
 
 _NUMBERS = (
@@ -120,11 +118,13 @@ def engine_options(args: argparse.Namespace, ctx_train: int | None = None) -> En
     )
 
 
+def given_sampling(args: argparse.Namespace) -> dict[str, Any]:
+    """The fields of SamplingParams that the command line sets. UsageError where one is out of range."""
+    names = (*(name for _, name, _ in _NUMBERS), "seed", "max_tokens", "stop", "draft")
+    given = {name: value for name in names if (value := getattr(args, name)) is not None}
+    SamplingParams(**given)
+    return given
+
+
 def sampling_params(args: argparse.Namespace) -> SamplingParams:
-    return SamplingParams(
-        **{name: getattr(args, name) for _, name, _ in _NUMBERS},
-        seed=args.seed,
-        max_tokens=args.max_tokens,
-        stop=tuple(args.stop),
-        draft=args.draft,
-    )
+    return SamplingParams(**given_sampling(args))

@@ -20,6 +20,7 @@ class OldestTurns:
     def __init__(self, n_ctx: int) -> None:
         self._n_ctx = n_ctx
         self._dropped: list[tuple[str, str]] = []  # (role, text) of the messages left out
+        self.left_out = 0  # messages that the prompt made last goes without, system messages not counted
 
     def fit(
         self, messages: Sequence[Any], make: Callable[[Sequence[Any]], Prompt], max_tokens: int | None
@@ -33,11 +34,13 @@ class OldestTurns:
 
         before = self._dropped_turns(turns)
         prompt = without(before)
+        self.left_out = sum(map(len, turns[:before]))
         if len(prompt.ids) <= most or before >= len(turns) - 1:
             return prompt, ""
         n = _first(before + 1, len(turns) - 1, lambda n: len(without(n).ids) <= self._n_ctx // 2)
         shorter, gone = without(n), [message for turn in turns[:n] for message in turn]
         self._dropped = [(m.role, m.content) for m in gone]
+        self.left_out = len(gone)
         new = n - before
         told = (
             f"context full: the oldest {new} turn{'s' * (new > 1)} of this conversation "

@@ -146,7 +146,8 @@ class Engine:
         mlx-lm's sliding windows."""
         layers = self.config.layers
         forgets = bool(self.plan and not self.plan.model.mapped and any(x.kind == "window" for x in layers))
-        return None if forgets or any(layer.state_values for layer in layers) else NgramDrafter()
+        refused = forgets or any(layer.state_values for layer in layers)
+        return None if refused or not self.options.drafts else NgramDrafter()
 
     @cached_property
     def template(self) -> ChatTemplate | None:
@@ -259,6 +260,10 @@ class Engine:
         stream = self.tokenizer.stream(skip_special=prompt.splitter is None)
         answer = AnswerText(turn_id, stream, params.stop, splitter)
         yield from self._run(prompt.ids, params, answer, turn_id, cancelled, timing, prompt.branch_at)
+
+    def count_tokens(self, text: str) -> int:
+        """Of a text inside a message: nothing added, nothing in it special."""
+        return len(self.tokenizer.encode(text, add_special=False, parse_special=False))
 
     @cached_property
     def _oldest_turns(self) -> OldestTurns:
@@ -376,6 +381,7 @@ class Engine:
             decode_tok_s=(n - 1) / (t.last_token - t.first_token) if n > 1 else 0.0,
             context_used=self.conversation.length,
             context_limit=self.n_ctx,
+            left_out=self._oldest_turns.left_out if self.options.context_full == "drop" else 0,
             seed=g.sampler.seed,
             draft=g.draft,
             memory=MemoryStats(self.plan.total if self.plan else 0, peak_bytes()),

@@ -76,6 +76,7 @@ class TurnStats:
     decode_tok_s: float
     context_used: int
     context_limit: int
+    left_out: int = 0  # messages at the start of the conversation that no longer fit into the context
     seed: int = 0  # what the sampler drew with: the same seed gives the same text
     draft: DraftStats = field(default_factory=DraftStats)
     memory: MemoryStats = field(default_factory=MemoryStats)

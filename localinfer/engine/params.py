@@ -84,6 +84,7 @@ class EngineOptions:
     template: str = ""  # name of a chat format for a model that brings none: chatml, llama3, ...
     least_tok_s: float = 0.0  # refuse (TooSlow) what pages and cannot decode as fast; 0: whatever the speed
     snapshot_bytes: int = 0  # disk space for saved KV caches of conversations; 0: none are written or read
+    drafts: bool = True  # keep room for drafting; without, none is done whatever a turn asks for
     context_full: str = "stop"  # a chat longer than the context: stop, or drop its oldest turns
     force: bool = False  # load although the plan says that it does not fit
 

@@ -60,8 +60,8 @@ def plan_file(file: ModelFile, options: EngineOptions) -> Plan:
         kv_v=v_type,
         chunk=min(options.chunk, n_ctx),
         threads=options.threads or usable_cores(),
-        draft=MAX_DRAFT,
-        draft_token_bytes=BYTES_PER_TOKEN,
+        draft=MAX_DRAFT if options.drafts else 0,
+        draft_token_bytes=BYTES_PER_TOKEN if options.drafts else 0,
         weight_budget=options.weight_budget,
         checkpoints=AUTO_CHECKPOINTS,
     )

@@ -35,7 +35,7 @@ class EngineBug(Exception):
 
 
 class EngineService:
-    """open, plan, chat, cancel, status, close."""
+    """open, plan, count_tokens, chat, cancel, status, close."""
 
     def __init__(self, engine: str = "") -> None:
         """engine: MODULE:CALLABLE that opens an engine in the child; empty: the real one."""
@@ -72,6 +72,15 @@ class EngineService:
         from localinfer.engine.planning import plan_for
 
         return await asyncio.to_thread(plan_for, os.fspath(model_path), options or EngineOptions())
+
+    async def count_tokens(self, text: str) -> int | None:
+        """Of a text inside a message, by the open model's tokenizer; None where none is open, or a turn runs."""
+        if self._process is None or self._status.state != "ready":
+            return None
+        try:
+            return cast("int", await self._process.ask("count", text))
+        except LocalinferError:  # it died meanwhile: the next turn says so
+            return None
 
     async def chat(
         self, messages: Sequence[Any] | str, params: SamplingParams | None = None, **settings: Any
@@ -275,7 +284,7 @@ def _failed(turn_id: int, error: LocalinferError, details: str = "") -> TurnFail
 
 _SIGNAL_HINTS = {
     signal.SIGKILL: "if nobody killed it, memory ran out: a smaller --ctx or --kv q8_0 needs less",
-    signal.SIGBUS: "was the model file changed, cut or removed while in use, or does its disk fail?",
+    signal.SIGBUS: "the model file may have been changed, cut or removed while in use, or its disk fails",
     signal.SIGABRT: "a GPU ran out of memory or time: a smaller --ctx or --kv q8_0 needs less",
 }
 

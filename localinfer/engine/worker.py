@@ -81,6 +81,9 @@ class Worker:
         """Before the end: what is not saved yet."""
         self._pipe.send(("reply", request_id, bool(self._engine and self._engine.save())))
 
+    def _do_count(self, request_id: int, text: str) -> None:
+        self._pipe.send(("reply", request_id, self._engine.count_tokens(text)))
+
     def _do_status(self, request_id: int) -> None:
         self._pipe.send(("reply", request_id, self._engine.status() if self._engine else self._status))
 

@@ -42,6 +42,15 @@ def test_the_oldest_go_and_the_system_prompt_and_question_stay():
     assert told.startswith("context full: the oldest 3 turns of this conversation (60 tokens) are left out")
 
 
+def test_it_is_known_how_many_messages_are_left_out():
+    oldest, messages = OldestTurns(100), chat(6)
+    oldest.fit(messages, make, None)
+    first_kept = messages[1 + oldest.left_out].content  # behind the system prompt
+    assert text(oldest.fit(messages, make, None)[0])[10:].startswith(first_kept)
+    oldest.fit(chat(1), make, None)
+    assert oldest.left_out == 0
+
+
 def test_what_is_left_out_stays_out_so_that_the_beginning_stays():
     """Over a long chat, the prompt's beginning changes seldom."""
     oldest, starts, notices = OldestTurns(200), [], 0

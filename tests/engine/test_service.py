@@ -54,6 +54,14 @@ def alive(pid):
     return b"\nState:\tZ" not in Path(f"/proc/{pid}/status").read_bytes() if Path("/proc").is_dir() else True
 
 
+async def test_tokens_of_a_text_are_counted_by_the_open_model(service):
+    assert await service.count_tokens("before") is None
+    await service.open(script(answer="Hello."))
+    assert await service.count_tokens("é!") == 3  # a byte each, nothing added
+    os.kill((await service.status()).pid, signal.SIGKILL)
+    assert await service.count_tokens("after") is None
+
+
 async def test_a_turn(service):
     progress = []
     status = await service.open(script(answer="Hello."), EngineOptions(ctx=64), progress.append)

@@ -49,6 +49,7 @@ class Answer:
     fail_after: int = -1  # tokens after which the engine dies
     failure: TurnFailed = KILLED
     reason: StopReason = "eos"
+    left_out: int = 0
 
 
 @dataclass
@@ -85,6 +86,9 @@ class ScriptedService:
 
     async def plan(self, model_path: Any, options: EngineOptions | None = None) -> Any:
         return self.planner(str(model_path), options or EngineOptions())
+
+    async def count_tokens(self, text: str) -> int | None:
+        return len(tokens_of(text)) if self._status.state == "ready" else None
 
     async def chat(
         self, messages: Sequence[Any] | str, params: SamplingParams | None = None, **settings: Any
@@ -159,6 +163,7 @@ class ScriptedService:
             backend="cpu", prompt_tokens=answer.prompt_tokens, cached_tokens=answer.cached_tokens, generated_tokens=n,
             ttft_s=0.15, prefill_tok_s=220.0, decode_tok_s=38.2 if n > 1 else 0.0,
             context_used=answer.prompt_tokens + n, context_limit=self._status.ctx or 2048,
+            left_out=answer.left_out,
             draft=DraftStats(rounds=4, proposed=12, accepted=9),
             memory=MemoryStats(plan_bytes=160_000_000, peak_bytes=150_000_000),
         )  # fmt: skip

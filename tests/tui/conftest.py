@@ -46,6 +46,11 @@ async def until(condition: Callable[[], object], seconds: float = 30.0) -> None:
         await asyncio.sleep(0.005)
 
 
+async def ready(app: LocalinferApp) -> None:
+    """Until the model is open."""
+    await until(lambda: app.chat.is_mounted and app.chat.status_bar.line.state == "ready")
+
+
 async def ask(pilot, text: str, wait: bool = True) -> None:
     """Type a message and send it; with `wait`, until the answer is complete."""
     app = pilot.app
@@ -55,13 +60,15 @@ async def ask(pilot, text: str, wait: bool = True) -> None:
         app.chat.composer.action_send()  # pilot.press would wait for the screen to come to rest
     else:
         await pilot.press("enter")
-        await until(lambda: app.session.turn is None and app.chat._answer is None)
+        await until(lambda: app.session.turn is None and app.chat.answering.view is None)
         await pilot.pause()
 
 
 async def finished(app: LocalinferApp) -> None:
     """Until no answer is being written."""
-    await until(lambda: app.session.turn is None and app.chat._answer is None and app.session.conversation.messages)
+    await until(
+        lambda: app.session.turn is None and app.chat.answering.view is None and app.session.conversation.messages
+    )
     await asyncio.sleep(0)
 
 

@@ -84,7 +84,7 @@ async def chat(pilot: Any) -> None:
     app = pilot.app
     app.chat.composer.put(QUESTION)
     app.chat.composer.action_send()
-    while app.session.turn is not None or not app.session.conversation.messages or app.chat._answer:
+    while app.session.turn is not None or not app.session.conversation.messages or app.chat.answering.view:
         await asyncio.sleep(0.01)
     await settle(pilot)
 

@@ -9,10 +9,12 @@ from textual import events
 
 from localinfer.engine.params import EngineOptions
 from localinfer.errors import DoesNotFit, TooSlow
+from localinfer.settings import Settings
+from localinfer.tui.app import LocalinferApp
 from localinfer.tui.screens.confirm import ConfirmScreen
 from localinfer.tui.widgets.message_view import MessageView
 from tests.fakes.scripted_service import KILLED, Answer, ScriptedService, long_markdown
-from tests.tui.conftest import ask, shown, until
+from tests.tui.conftest import ask, ready, shown, until
 from tests.tui.plans import plan
 
 
@@ -55,8 +57,8 @@ async def test_escape_stops_within_200_ms_and_keeps_the_partial_text(make_app, s
 
 
 async def answer_with_text(app) -> MessageView:
-    await until(lambda: app.chat._answer is not None and app.chat._answer.text)
-    return app.chat._answer
+    await until(lambda: app.chat.answering.view is not None and app.chat.answering.view.text)
+    return app.chat.answering.view
 
 
 async def test_escape_while_the_prompt_is_read_leaves_no_empty_answer(make_app):
@@ -96,7 +98,7 @@ async def test_a_model_that_does_not_fit_says_so(make_app):
     app = make_app(service=service)
     async with app.run_test() as pilot:
         await until(lambda: "needs 30 GiB" in shown(app))
-        assert "--ctx 4096 would do" in shown(app)
+        assert "a context of 4096 (/reload 4096) would do" in shown(app)
         await ask(pilot, "hello?")
         assert [m.text for m in app.session.conversation.path()] == ["hello?"]
 
@@ -147,7 +149,7 @@ async def test_escape_while_the_model_loads_stops_the_turn_not_the_loading(make_
         await ask(pilot, "early", wait=False)
         await until(lambda: app.session.turn is not None)
         await app.chat.stop()
-        await until(lambda: app.session.turn is None and app.chat._answer is None)
+        await until(lambda: app.session.turn is None and app.chat.answering.view is None)
         await until(lambda: app.engine_alive)
         await pilot.pause()
         assert app.bridge.service.asked == [] and app.chat.status_bar.line.state == "ready"
@@ -225,11 +227,12 @@ async def test_a_small_window_keeps_the_composer_and_some_text(make_app):
         assert app.chat.status_bar.region.bottom <= 12
 
 
-async def test_a_conversation_saved_with_a_failing_disk_says_so_and_catches_up(make_app, store, monkeypatch):
+@pytest.fixture
+def full_disk(monkeypatch) -> list[int]:
+    """The disk refuses until the list is cleared."""
     import localinfer.history as history
 
-    real = history._write_all
-    full = True
+    real, full = history._write_all, [1]
 
     def write(file, data):
         if full:
@@ -237,26 +240,93 @@ async def test_a_conversation_saved_with_a_failing_disk_says_so_and_catches_up(m
         real(file, data)
 
     monkeypatch.setattr(history, "_write_all", write)
+    return full
+
+
+async def test_a_conversation_saved_with_a_failing_disk_says_so_and_catches_up(make_app, store, full_disk):
     app = make_app(Answer("one"), Answer("two"))
     async with app.run_test() as pilot:
         await ask(pilot, "first")
         assert any("No space left" in toast.message for toast in app._notifications)
-        full = False
+        full_disk.clear()
         await ask(pilot, "second")
         assert app.session.conversation.write_error == ""
     texts = [m.text for m in store.read(app.session.conversation.id).path()]
     assert texts == ["first", "one", "second", "two"]
 
 
-@pytest.mark.parametrize(("policy", "said"), [("stop", "then it stops"), ("drop", "then the oldest turns go")])
+@pytest.mark.parametrize(("policy", "said"), [("stop", "then it stops"), ("drop", "next to go: “short”")])
 async def test_a_context_that_fills_up_says_what_comes_next(make_app, policy, said):
-    app = make_app(Answer(prompt_tokens=100), Answer(prompt_tokens=1500))
+    app = make_app(Answer(prompt_tokens=100), Answer(prompt_tokens=1500), Answer(prompt_tokens=1500, left_out=2))
     app.options = EngineOptions(context_full=policy)
     async with app.run_test(size=(120, 30)) as pilot:
         await ask(pilot, "short")
         assert said not in app.chat.status_bar.render().plain
         await ask(pilot, "long")
         assert said in app.chat.status_bar.render().plain
+        await ask(pilot, "and [b]on[/b]")
+        if policy == "drop":  # the first turn is gone now
+            assert "next to go: “long”" in app.chat.status_bar.render().plain
+
+
+async def test_sampling_comes_from_the_settings_the_command_line_and_the_conversation(store):
+    settings = Settings(temperature=0.1, top_k=7, max_tokens=50)
+    app = LocalinferApp(ScriptedService(), "/m/t.gguf", sampling={"top_k": 5}, store=store, settings=settings)
+    async with app.run_test() as pilot:
+        await ask(pilot, "/set min_p 0.2", wait=False)
+        await ask(pilot, "go")
+        params = app.bridge.service.asked[0][1]
+        assert (params.temperature, params.top_k, params.min_p, params.max_tokens) == (0.1, 5, 0.2, 50)
+
+
+async def test_an_answer_can_be_reworded_as_a_branch(make_app, store):
+    app = make_app(Answer("Lyon"), Answer("Two million."))
+    async with app.run_test() as pilot:
+        await ask(pilot, "capital?")
+        await pilot.press("ctrl+up", "e")
+        app.chat.composer.put("Paris")
+        await pilot.press("enter")
+        await pilot.pause()
+        assert "Paris" in shown(app) and "‹ 2/2 ›" in shown(app) and len(app.bridge.service.asked) == 1
+        await ask(pilot, "people?")
+        assert app.bridge.service.asked[1][0][1] == ("assistant", "Paris")
+    assert store.read(app.session.conversation.id).path()[1].state == "edited"
+
+
+async def test_leaving_while_the_disk_is_full_asks_first(make_app, full_disk):
+    app = make_app(Answer("one"))
+    async with app.run_test() as pilot:
+        await ask(pilot, "first")
+        assert "not saved: No space left" in app.chat.status_bar.render().plain
+        await ask(pilot, "/new", wait=False)
+        await until(lambda: any("not saved" in n.message and "/export" in n.message for n in app._notifications))
+        assert "first" in shown(app)
+        await pilot.press("ctrl+q")
+        await until(lambda: isinstance(app.screen, ConfirmScreen))
+        await pilot.press("n")
+        full_disk.clear()
+        app.chat._save_again()
+        assert "not saved" not in app.chat.status_bar.render().plain
+        await pilot.press("ctrl+q")
+        await until(lambda: app.return_code == 0)
+
+
+async def test_what_is_attached_is_counted_while_it_is_typed(make_app, tmp_path):
+    (tmp_path / "[notes].md").write_text("one two three", encoding="utf-8")
+    app = make_app()
+    async with app.run_test():
+        await ready(app)
+
+        def said() -> str:
+            return (app.chat.composer.border_subtitle or "").replace("\\[", "[")
+
+        app.chat.composer.put("read @[notes].md")
+        await until(lambda: said() == "[notes].md 10 tokens")
+        await app.close_model()
+        app.chat.composer.put("please read @[notes].md")
+        await until(lambda: said() == "[notes].md about 3 tokens")
+        app.chat.composer.put("nothing")
+        await until(lambda: said() == "")
 
 
 async def test_streamed_text_does_not_lay_the_screen_out_anew(make_app, monkeypatch):
@@ -264,12 +334,12 @@ async def test_streamed_text_does_not_lay_the_screen_out_anew(make_app, monkeypa
     async with app.run_test(size=(100, 30)) as pilot:
         await ask(pilot, "go", wait=False)
         await until(lambda: app.chat.transcript.show_vertical_scrollbar)
-        await until(lambda: len(app.chat._answer.text) > 800)
+        await until(lambda: len(app.chat.answering.view.text) > 800)
         layouts = []
         refresh = app.chat._refresh_layout
         monkeypatch.setattr(app.chat, "_refresh_layout", lambda *a, **k: (layouts.append(1), refresh(*a, **k)))
         before = app.chat.transcript.virtual_size.height
-        await until(lambda: app.chat._answer is None)
+        await until(lambda: app.chat.answering.view is None)
         assert app.chat.transcript.virtual_size.height > before + 10
         assert len(layouts) <= 3
         assert app.chat.transcript.vertical_scrollbar.window_virtual_size == app.chat.transcript.virtual_size.height

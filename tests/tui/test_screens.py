@@ -109,7 +109,9 @@ ROWS = [
 
 @pytest.fixture
 def three_models(monkeypatch):
-    monkeypatch.setattr("localinfer.tui.screens.models.local_models", lambda: [ModelRow(**vars(row)) for row in ROWS])
+    monkeypatch.setattr(
+        "localinfer.tui.screens.models.local_models", lambda opened: [ModelRow(**vars(row)) for row in ROWS]
+    )
 
 
 def planner(path, options):
@@ -181,7 +183,7 @@ async def test_a_pull_shows_progress_stops_and_goes_on(make_app, three_models, m
         await until(lambda: "of 100 B" in str(screen.query_one("#pull-text").content))
         await pilot.press("s")
         await until(lambda: not screen.pulling)
-        assert any("stopped" in n.message for n in app._notifications)
+        assert any("paused" in n.message for n in app._notifications)
         await pilot.press("p")
         await pilot.pause()
         assert app.screen.query_one(Input).value == "hf:a/b:Q4_0"
@@ -206,7 +208,7 @@ async def test_details_show_the_metadata_of_a_file(make_app, tmp_path):
     from tests.planner.sparse_headers import write_header
 
     path = write_header(tmp_path, "qwen3-0.6b-q8_0")
-    rows = dict(models.details(str(path)))
+    rows = {key: value for key, value in models.details(str(path)) if key}
     assert rows["general.architecture"] == "qwen3" and rows["tokenizer.ggml.tokens"].startswith("array of")
 
 
@@ -237,7 +239,7 @@ async def test_nonsense_in_the_context_field_is_named(make_app):
         await until(lambda: isinstance(app.screen, PlanScreen) and app.screen.plan is not None)
         app.screen.query_one("#plan-ctx", Input).value = "-3"
         await until(lambda: "expected" in str(app.screen.query_one("#plan-verdict").content))
-        await pilot.press("f6")
+        await pilot.press("f2")
         await until(lambda: app.screen.plan.ask.kv_k == "q8_0")
 
 
@@ -276,7 +278,7 @@ async def test_quitting_while_an_answer_streams_keeps_it(make_app, store):
     app = make_app(Answer("word " * 500, tok_s=100))
     async with app.run_test() as pilot:
         await ask(pilot, "go", wait=False)
-        await until(lambda: app.chat._answer is not None and app.chat._answer.text)
+        await until(lambda: app.chat.answering.view is not None and app.chat.answering.view.text)
         await pilot.press("ctrl+q")
     last = store.read(app.session.conversation.id).path()[-1]
     assert last.state == "cancelled" and last.text.startswith("word")

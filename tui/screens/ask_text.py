@@ -26,6 +26,8 @@ class AskTextScreen(ModalScreen[str]):
         with Vertical(classes="dialog small"):
             yield Static(Content(self.question), classes="dialog-text")
             yield Input(self.value, placeholder=self.placeholder, compact=True)
+            hint = f"e.g. {self.placeholder}  ·  " if self.placeholder else ""
+            yield Static(Content(f"{hint}Enter goes on · Esc closes"), classes="dialog-keys")
 
     @on(Input.Submitted)
     def _submitted(self, event: Input.Submitted) -> None:

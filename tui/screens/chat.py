@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import time
+import asyncio
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -17,30 +17,28 @@ from textual.widgets import Footer, Static, TextArea
 from localinfer.errors import LocalinferError
 from localinfer.history import ChatMessage
 from localinfer.settings import Settings
-from localinfer.tui.attachments import attach
+from localinfer.tui.answering import Answering, note_of, when_full
+from localinfer.tui.attachments import attach, attached_words
 from localinfer.tui.bridge import (
     EngineStatus,
     ModelFailed,
     ModelLoading,
     ModelOpened,
-    Prompt,
-    TurnDone,
     TurnEnded,
-    TurnFailed,
     TurnNotice,
     TurnReading,
     TurnText,
 )
 from localinfer.tui.commands import BY_NAME, parse_command
 from localinfer.tui.completion import Completion
-from localinfer.tui.markdown.code import warm_up
+from localinfer.tui.hints import in_app_words
 from localinfer.tui.screens.chat_commands import ChatCommands
 from localinfer.tui.session import ChatSession, model_name
 from localinfer.tui.widgets.completion_menu import CompletionMenu
 from localinfer.tui.widgets.composer import Composer
 from localinfer.tui.widgets.memory_bar import MemoryBar
 from localinfer.tui.widgets.message_view import MessageView
-from localinfer.tui.widgets.status_bar import StatusBar, StatusLine, limit_words, paging_words
+from localinfer.tui.widgets.status_bar import StatusBar, StatusLine, limit_words
 from localinfer.tui.widgets.top_bar import TopBar
 from localinfer.tui.widgets.transcript import Transcript
 from localinfer.tui.widgets.tree_panel import TreePanel
@@ -48,9 +46,10 @@ from localinfer.tui.widgets.tree_panel import TreePanel
 if TYPE_CHECKING:
     from localinfer.tui.app import LocalinferApp
 
-STATUS_EACH_S = 0.25  # no eye follows more, and drawing above and below the composer means drawing that too
+SAVE_AGAIN_S = 5.0  # what a full disk refused
+COUNT_DELAY_S = 0.2  # after the last key
+TRY_ANOTHER = "Ctrl+R tries again, Ctrl+O lists the models."
 NOTICE_ID = -1  # of views that are not part of the conversation
-NOT_STARTED = TurnFailed(0, "no model is open", "", 6)  # why was said before, or the user stopped it
 
 
 class ChatScreen(ChatCommands, Screen[None]):
@@ -82,11 +81,7 @@ class ChatScreen(ChatCommands, Screen[None]):
         self.session = session
         self.views: dict[int, MessageView] = {}
         self.editing: int | None = None  # the message that the composer's text will replace
-        self._answer: MessageView | None = None  # the one that streams
-        self._stopping = False
-        self._prompt_tokens = 0
-        self._status_at = 0.0  # when the figures were shown last
-        self._disk_forecast = 0.0  # bytes/s that streamed weights were planned with
+        self.answering = Answering(self)
 
     def compose(self) -> ComposeResult:
         yield TopBar()
@@ -115,6 +110,7 @@ class ChatScreen(ChatCommands, Screen[None]):
         self.status_bar = self.query_one(StatusBar)
         self.completion = Completion(self.composer, self.query_one(CompletionMenu))
         self.show_conversation()
+        self.set_interval(SAVE_AGAIN_S, self._save_again)
 
     # the conversation on screen
 
@@ -124,7 +120,7 @@ class ChatScreen(ChatCommands, Screen[None]):
         self.views = {message.id: self.view_of(message) for message in path}
         self.transcript.show(list(self.views.values()), keep_position)
         self.composer.remember([m.text for m in path if m.role == "user"])
-        self._show_title()
+        self.show_title()
         tree = self.query_one(TreePanel)
         if tree.display:
             tree.show(self.session.conversation)
@@ -137,12 +133,12 @@ class ChatScreen(ChatCommands, Screen[None]):
         if view is None or (view.text, view.state) != (message.text, message.state):
             name = "You" if message.role == "user" else message.model or message.role.capitalize()
             view = MessageView(
-                message.id, message.role, name, message.text, message.thinking, message.state, _note(message), branch
+                message.id, message.role, name, message.text, message.thinking, message.state, note_of(message), branch
             )
         view.branch = branch
         return view
 
-    def _show_title(self) -> None:
+    def show_title(self) -> None:
         conversation = self.session.conversation
         self.query_one(TopBar).title_text = ("★ " if conversation.pinned else "") + conversation.shown_title
         empty = not self.transcript.views
@@ -153,7 +149,7 @@ class ChatScreen(ChatCommands, Screen[None]):
         """Something that went wrong, in the flow of the conversation (it is not part of it, and not saved)."""
         view = MessageView(NOTICE_ID, "notice", "Problem", text + (f"\n{hint}" if hint else ""))
         self.transcript.append(view)
-        self._show_title()
+        self.show_title()
 
     # sending
 
@@ -166,7 +162,11 @@ class ChatScreen(ChatCommands, Screen[None]):
             self.send(event.text)
 
     def send(self, text: str) -> None:
-        """The user's message, as a new branch where one is being edited; then the answer."""
+        """The user's message, as a new branch where one is being edited; then the answer. Or an answer reworded."""
+        edited = self.session.conversation.messages.get(self.editing or 0)
+        if edited is not None and edited.role != "user":
+            self.reword(edited.id, text)
+            return
         if self.session.turn is not None:
             self.composer.put(text)
             self.notify("The answer is still being written: Esc stops it.")
@@ -176,13 +176,11 @@ class ChatScreen(ChatCommands, Screen[None]):
             self.command_models("")
             return
         try:
-            text, attached = attach(text)
+            text, _ = attach(text)
         except LocalinferError as error:
             self.composer.put(text)
             self.notify(error.message, severity="error")
             return
-        for attachment in attached:
-            self.notify(f"attached {attachment.name} (about {attachment.n_tokens} tokens)", markup=False)
         self.session.say(text, self._parent_of_edit())
         self.leave_edit()
         self.show_conversation()
@@ -198,23 +196,7 @@ class ChatScreen(ChatCommands, Screen[None]):
         return leaf.parent if leaf and leaf.role == "user" else None  # an unanswered message: say it otherwise
 
     def start_answer(self, parent: int | None = None, going_on: ChatMessage | None = None) -> None:
-        """Let the model answer; `going_on` is the answer that it shall continue."""
-        session = self.session
-        message = session.continue_answer(going_on) if going_on else session.begin_answer(parent)
-        prompt = session.prompt(message.id if going_on else message.parent)
-        self.show_conversation()
-        self._answer = self.views[message.id]
-        self._stopping = False
-        self.set_status(state="reading", detail="", fraction=0.0, decode_tok_s=0.0)
-        self._report_disk()
-        self.run_worker(self._turn(prompt), group="turn")
-        self.run_worker(warm_up, group="warm-up", thread=True)  # while the prompt is read
-
-    async def _turn(self, prompt: list[Prompt]) -> None:
-        if await self.app.ensure_model():
-            await self.app.bridge.chat(prompt, self.session.params, conversation=self.session.conversation.id)
-        else:
-            self.post_message(TurnEnded(NOT_STARTED))
+        self.answering.begin(parent, going_on)
 
     # what comes back
 
@@ -228,84 +210,53 @@ class ChatScreen(ChatCommands, Screen[None]):
         self.composer.placeholder = f"Message {self.session.model}"
         self.query_one("#welcome-model", Static).update(Content(_model_line(status)))
         self._take_plan(status.plan)
-        when_full = "then the oldest turns go" if self.app.options.context_full == "drop" else "then it stops"
         self.status_bar.line = StatusLine(
-            "ready", context_limit=status.ctx, when_full=when_full, memory_bytes=status.peak_bytes
-        )
+            "ready", context_limit=status.ctx, memory_bytes=status.peak_bytes,
+            when_full=when_full(self.app.options.context_full, self.session.next_to_go(0)),
+            unsaved=self.session.conversation.write_error,
+        )  # fmt: skip
         for notice in status.notices:
             self.notify(notice, markup=False)
 
     def _take_plan(self, plan: Any) -> None:
-        self._disk_forecast = _disk_forecast(plan)
+        self.answering.disk_forecast = _disk_forecast(plan)
         for bar in self.query(MemoryBar):
             bar.plan = plan
 
     def on_model_failed(self, event: ModelFailed) -> None:
-        self.set_status(state="failed", detail="", fraction=0.0)
-        self.add_notice(event.message, event.hint)
+        self.status_bar.line = StatusLine("failed", unsaved=self.session.conversation.write_error)
+        for bar in self.query(MemoryBar):
+            bar.plan = None
+        self.add_notice(event.message, "\n".join(filter(None, (in_app_words(event.hint), TRY_ANOTHER))))
         self.app.model_failed(event)
 
     def on_turn_reading(self, event: TurnReading) -> None:
-        self._prompt_tokens = event.total
-        if not self._stopping:
-            fraction = event.done / max(event.total, 1)
-            self.set_status(state="reading", detail=f"{event.done}/{event.total}", fraction=fraction)
+        self.answering.reading(event)
 
     def on_turn_text(self, event: TurnText) -> None:
-        view, turn = self._answer, self.session.turn
-        if view is None or turn is None or turn.stopped:
-            return
-        self.session.grow(event.answer, event.thinking)
-        view.thinking_s = turn.thinking_s
-        self.transcript.feed(view, event.answer, event.thinking)
-        if self.status_bar.line.state != "writing" or time.monotonic() - self._status_at > STATUS_EACH_S:
-            self._status_at = time.monotonic()
-            used = self._prompt_tokens + event.n_tokens
-            self.set_status(state="writing", detail="", fraction=0.0, decode_tok_s=event.tok_s, context_used=used)
+        self.answering.text(event)
 
     def on_turn_notice(self, event: TurnNotice) -> None:
-        self.notify(event.text, markup=False)
+        self.notify(in_app_words(event.text), markup=False)
         if event.plan is not None:
             self._take_plan(event.plan)
             self.set_status(paging=limit_words(event.plan), disk_is_slow=True)
 
     async def on_turn_ended(self, event: TurnEnded) -> None:
-        view, self._answer = self._answer, None
-        message = self.session.end(event.event)
-        if view is not None and message is not None:
-            view.finish(message.state, _note(message))
-            self.transcript.changed(view)
-        elif view is not None:
-            self.transcript.drop(view)
-            self._show_title()
-        if isinstance(event.event, TurnFailed):
-            self._turn_failed(event.event, await self.app.check_engine())
-        else:
-            self._turn_done(event.event)
-        self._report_disk()
+        await self.answering.ended(event.event)
 
-    def _turn_done(self, event: TurnDone) -> None:
-        stats = event.stats
-        paging, slow = paging_words(stats.paging, stats.generated_tokens, self._disk_forecast)
-        self.set_status(
-            state="ready", paging=paging, disk_is_slow=slow, detail="", fraction=0.0,
-            context_used=stats.context_used, context_limit=stats.context_limit,
-            cached_tokens=stats.cached_tokens, prompt_tokens=stats.prompt_tokens, prefill_tok_s=stats.prefill_tok_s,
-            decode_tok_s=stats.decode_tok_s, ttft_s=stats.ttft_s, draft_gain=stats.draft_gain,
-            memory_bytes=stats.memory.peak_bytes or self.status_bar.line.memory_bytes,
-        )  # fmt: skip
-
-    def _turn_failed(self, event: TurnFailed, alive: bool) -> None:
-        if event == NOT_STARTED:
-            return
-        self.set_status(state="ready" if alive else "failed", detail="", fraction=0.0)
-        again = "" if alive else "Ctrl+R loads the model again and repeats the question; nothing was lost."
-        self.add_notice(event.message, "\n".join(part for part in (event.hint, again) if part))
-
-    def _report_disk(self) -> None:
+    def report_disk(self) -> None:
+        """Say once that the disk refuses, and keep saying it in the status until it does not."""
         error = self.session.conversation.write_error
-        if error:
-            self.notify(f"not saved: {error}. It is tried again with the next message.", severity="error", markup=False)
+        if error and not self.status_bar.line.unsaved:
+            self.notify(f"Not saved: {error}. It is tried again every few seconds.", severity="error", markup=False)
+        if error != self.status_bar.line.unsaved:
+            self.set_status(unsaved=error)
+
+    def _save_again(self) -> None:
+        if self.session.conversation.write_error:
+            self.session.conversation.retry()
+            self.report_disk()
 
     def set_status(self, **changes: Any) -> None:
         line = self.status_bar.line = replace(self.status_bar.line, **changes)
@@ -325,20 +276,7 @@ class ChatScreen(ChatCommands, Screen[None]):
         self.composer.focus()
 
     async def stop(self) -> None:
-        """Freeze the answer now; the engine follows when it comes to its next token or chunk."""
-        turn = self.session.turn
-        if turn is None or turn.stopped:
-            return
-        turn.stopped = self._stopping = True
-        if self._answer:
-            self._answer.finish("cancelled")
-            self.transcript.changed(self._answer)
-        if self.app.bridge.busy:
-            self.set_status(state="stopping", detail="", fraction=0.0)
-            await self.app.bridge.cancel()
-        else:  # still waiting for the model to load
-            self.workers.cancel_group(self, "turn")
-            self.post_message(TurnEnded(NOT_STARTED))
+        await self.answering.stop()
 
     def action_browse(self) -> None:
         if self.transcript.views:
@@ -391,18 +329,17 @@ class ChatScreen(ChatCommands, Screen[None]):
     @on(TextArea.Changed)
     def _typed(self, event: TextArea.Changed) -> None:
         self.completion.show()
+        if "@" in self.composer.text or self.composer.border_subtitle:
+            self.run_worker(self._count_attached(), group="attached", exclusive=True)
+
+    async def _count_attached(self) -> None:
+        """Below the composer: which files will be sent, and how many tokens they are."""
+        await asyncio.sleep(COUNT_DELAY_S)
+        self.composer.border_subtitle = await attached_words(self.composer.text, self.app.bridge.count_tokens)
 
     @on(Composer.MenuKey)
     def _menu_key(self, event: Composer.MenuKey) -> None:
         self.completion.take(event.key)
-
-
-def _note(message: ChatMessage) -> str:
-    """Beside the name of an answer: how long it is and how fast it came."""
-    stats = message.stats
-    rate = stats.get("decode_tok_s") or 0.0
-    n = stats.get("generated_tokens") or 0
-    return "  ".join(part for part in (f"{rate:.1f} tok/s" if rate else "", f"{n} tokens" if n else "") if part)
 
 
 def _disk_forecast(plan: Any) -> float:

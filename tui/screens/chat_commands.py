@@ -11,6 +11,7 @@ from localinfer.history import ROOT, ChatMessage, ConversationBusy, SavedConvers
 from localinfer.history_store import export_markdown
 from localinfer.tui.bridge import EngineOptions
 from localinfer.tui.commands import Command
+from localinfer.tui.hints import in_app_words
 from localinfer.tui.screens.confirm import ConfirmScreen
 from localinfer.tui.widgets.message_view import MessageView, code_blocks
 from localinfer.tui.widgets.tree_panel import TreePanel
@@ -28,6 +29,9 @@ if TYPE_CHECKING:
     _Base = Screen[None]
 else:
     _Base = object
+
+
+HOW_TO_SAVE = "Free some space, or write it to another disk with /export FILE.json"
 
 
 class ChatCommands(_Base):
@@ -50,13 +54,13 @@ class ChatCommands(_Base):
         try:
             getattr(self, f"command_{command.name}")(argument)
         except LocalinferError as error:
-            text = f"{error.message}\n{error.hint}".strip()
+            text = f"{error.message}\n{in_app_words(error.hint)}".strip()
             self.notify(text, title=f"/{command.name}", severity="error", markup=False)
 
     # conversations
 
     def command_new(self, argument: str) -> None:
-        self._must_be_idle()
+        self._must_be_left()
         self.session.start_new()
         self.leave_edit()
         self.show_conversation()
@@ -73,7 +77,7 @@ class ChatCommands(_Base):
         if conversation_id == self.session.conversation.id:
             return
         try:
-            self._must_be_idle()
+            self._must_be_left()
             conversation = self.session.store.open(conversation_id)
         except LocalinferError as error:
             if isinstance(error, ConversationBusy):
@@ -153,7 +157,7 @@ class ChatCommands(_Base):
         self.notify(str(path), title="Exported", markup=False)
 
     def command_import(self, argument: str) -> None:
-        self._must_be_idle()
+        self._must_be_left()
         path = Path(argument).expanduser()
         try:
             text = path.read_text(encoding="utf-8")
@@ -185,15 +189,20 @@ class ChatCommands(_Base):
     def command_edit(self, argument: str) -> None:
         self.edit(self._last("user").id)
 
+    def reword(self, message_id: int, text: str) -> None:
+        """The model's answer in the user's words, as a branch beside it; what comes next builds on that."""
+        self.session.reword(message_id, text)
+        self.leave_edit()
+        self.show_conversation()
+
     def edit(self, message_id: int) -> None:
         """Put a message into the composer; sending it makes a branch."""
         self._must_be_idle()
         message = self.session.conversation.messages[message_id]
-        if message.role != "user":
-            raise UsageError("only your own messages can be edited", "r answers again")
         self.editing = message_id
         self.composer.put(message.text)
-        self.composer.border_title = "edit · Enter makes a branch · Esc leaves"
+        whose = "your message" if message.role == "user" else "the answer"
+        self.composer.border_title = f"editing {whose} · Enter makes a branch · Esc leaves"
         self.composer.focus()
 
     def step_sibling(self, message_id: int, step: int) -> None:
@@ -305,6 +314,13 @@ class ChatCommands(_Base):
     def _must_be_idle(self) -> None:
         if self.session.turn is not None:
             raise UsageError("the answer is still being written", "Esc stops it")
+
+    def _must_be_left(self) -> None:
+        """Another conversation takes the place of this one, which would lose what the disk does not take."""
+        self._must_be_idle()
+        self.session.conversation.retry()
+        if error := self.session.conversation.write_error:
+            raise UsageError(f"this conversation is not saved: {error}", HOW_TO_SAVE)
 
     def _must_be_ready(self) -> None:
         self._must_be_idle()

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
+from rich.cells import cell_len, set_cell_size
 from rich.text import Text
 from textual import on, work
 from textual.app import ComposeResult
@@ -39,16 +41,23 @@ VERDICTS = {"fits": ("fits", "$success"), "tight": ("tight", "$warning"), "pages
             "does_not_fit": ("too large", "$error"), "unknown": ("unknown", "$muted"), "": ("…", "$muted")}  # fmt: skip
 
 
+NONE_YET = "No model yet: p and Enter pull the demo model (90 MB), o opens a .gguf file that you have."
+WIDE = 80  # cells that all columns need
+SAID_CELLS = 16  # of the last column
+
+
 class ModelsScreen(Screen[ModelRow | None]):
     """Dismissed with the model to load, or None."""
 
     TITLE = "Models"
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "close", "back"),
-        Binding("i", "details", "details"),
-        Binding("p", "pull", "pull"),
-        Binding("s", "stop_pull", "stop pull"),
+        Binding("enter", "load", "load", key_display="⏎"),
         Binding("f2", "plan", "plan"),
+        Binding("i", "details", "details"),
+        Binding("o", "open", "open a file"),
+        Binding("p", "pull", "pull"),
+        Binding("s", "stop_pull", "pause the pull"),
         Binding("d,delete", "delete", "delete", key_display="d"),
         Binding("f5", "reload", "refresh", show=False),
     ]
@@ -63,6 +72,7 @@ class ModelsScreen(Screen[ModelRow | None]):
     def compose(self) -> ComposeResult:
         yield Static("Models on this machine", classes="screen-title")
         yield Static("", id="models-hint")
+        yield Static("", id="models-head")
         yield OptionList(compact=True)
         with Vertical(id="pull-area"):
             yield Static("", id="pull-text")
@@ -79,7 +89,7 @@ class ModelsScreen(Screen[ModelRow | None]):
     async def action_reload(self) -> None:
         """Names at once; then the plans, one after the other, beside the screen."""
         try:
-            self.rows = await asyncio.to_thread(local_models)
+            self.rows = await asyncio.to_thread(local_models, self.app.model_path)
         except LocalinferError as error:
             self._hint(error.message)
             return
@@ -100,7 +110,8 @@ class ModelsScreen(Screen[ModelRow | None]):
         current = next((i for i, row in enumerate(_distinct(self.rows)) if row.path == self.app.model_path), 0)
         options.highlighted = current if self.rows else None
         options.focus()
-        self._hint("" if self.rows else "None yet. Press p and Enter to pull the demo model (90 MB).")
+        self._hint("" if self.rows else NONE_YET)
+        self.refresh_bindings()
 
     def _replace(self, row: ModelRow) -> None:
         options = self.query_one(OptionList)
@@ -111,21 +122,33 @@ class ModelsScreen(Screen[ModelRow | None]):
     def _label(self, row: ModelRow) -> Text:
         colours = self.app.theme_variables
         verdict, colour = VERDICTS[row.verdict]
-        muted = colours.get("muted", "")
-        width = max(20, self.size.width - 6)
         mark = "● " if row.path == self.app.model_path else "  "
-        facts = f"{format_bytes(row.n_bytes):>10}"
-        if width >= 76:
-            facts += f"  {row.quant:<8}{_trained(row.ctx_train):>8}  {row.source:<12}"
-        name = visible(row.name)
-        room = width - len(mark) - len(facts) - 12
-        name = name if len(name) <= room else name[: max(room - 1, 1)] + "…"
         said = (row.trouble, colours["error"]) if row.trouble else (verdict, colours.get(colour[1:], ""))
-        text = Text.assemble(mark, name.ljust(room), (facts, muted), "  ", said)
+        facts = self._columns(format_bytes(row.n_bytes), row.quant, _trained(row.ctx_train), row.source)
+        return self._line(mark + visible(row.name), facts, said)
+
+    def _heading(self) -> Text:
+        ctx = self.app.options.ctx
+        return self._line(
+            "  model", self._columns("size", "type", "trained", "from"), (f"at {ctx or 'its'} context", "")
+        )
+
+    def _columns(self, size: str, quant: str, trained: str, source: str) -> str:
+        """Where the window is wide enough, all of them."""
+        more = f"  {quant[:7]:<8}{trained:>7}  {visible(source)[:11]:<12}" if self.size.width >= WIDE else ""
+        return f"{size:>10}{more}"
+
+    def _line(self, name: str, facts: str, said: tuple[str, str]) -> Text:
+        width = max(20, self.size.width - 6)
+        room = width - len(facts) - SAID_CELLS - 2
+        name = name if cell_len(name) <= room else set_cell_size(name, max(room - 1, 1)) + "…"
+        muted = self.app.theme_variables.get("muted", "")
+        text = Text.assemble(set_cell_size(name, room), (facts, muted), "  ", said)
         text.truncate(width, overflow="ellipsis")
         return text
 
     def on_resize(self) -> None:
+        self.query_one("#models-head", Static).update(self._heading())
         for row in self.rows:
             self._replace(row)
 
@@ -141,8 +164,16 @@ class ModelsScreen(Screen[ModelRow | None]):
 
     # what can be done
 
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Keys that have nothing to act on are not shown."""
+        if action in ("load", "plan", "details", "delete"):
+            return bool(self.rows)
+        if action == "stop_pull":
+            return bool(self.pulling)
+        return super().check_action(action, parameters)
+
     @on(OptionList.OptionSelected)
-    def _selected(self) -> None:
+    def action_load(self) -> None:
         row = self.chosen
         if row is None or row.trouble:
             self.notify(row.trouble if row else "", severity="warning", markup=False)
@@ -150,6 +181,16 @@ class ModelsScreen(Screen[ModelRow | None]):
             self.action_plan()
         else:
             self.dismiss(row)
+
+    def action_open(self) -> None:
+        """A model that lies elsewhere, by its path."""
+        dialog = AskTextScreen("Open a model file", "", "/path/to/model.gguf")
+        self.app.push_screen(dialog, self._open_path)
+
+    def _open_path(self, path: str | None) -> None:
+        if path:
+            file = Path(path).expanduser()
+            self.dismiss(ModelRow(file.stem, str(file), 0, str(file.parent)))
 
     def action_close(self) -> None:
         self._stop = True
@@ -207,7 +248,9 @@ class ModelsScreen(Screen[ModelRow | None]):
     def _start_pull(self, reference: str) -> None:
         self.pulling, self._stop = reference, False
         self.query_one("#pull-area").display = True
+        self.query_one(ProgressBar).update(total=None, progress=0)
         self._pull_text("looking it up")
+        self.refresh_bindings()
         self.run_worker(lambda: self._pull(reference), thread=True, group="pull")
 
     def _pull(self, reference: str) -> None:
@@ -225,7 +268,7 @@ class ModelsScreen(Screen[ModelRow | None]):
         try:
             pull(reference, progress)
         except PullStopped:
-            self.app.call_from_thread(self._pull_over, "stopped: p goes on from there", reference)
+            self.app.call_from_thread(self._pull_over, "paused: p goes on from there", reference)
         except LocalinferError as error:
             self.app.call_from_thread(self._pull_over, f"{error.message}\n{error.hint}".strip(), reference)
         except OSError as error:
@@ -235,7 +278,7 @@ class ModelsScreen(Screen[ModelRow | None]):
 
     def _progress(self, done: int, total: int) -> None:
         self.query_one(ProgressBar).update(total=total or None, progress=done)
-        self._pull_text(progress_text(done, total))
+        self._pull_text(progress_text(done, total) + (", checking it" if done == total else ""))
 
     def _pull_text(self, text: str) -> None:
         self.query_one("#pull-text", Static).update(Content(f"{self.pulling}  {text}"))
@@ -246,6 +289,7 @@ class ModelsScreen(Screen[ModelRow | None]):
         if not self.is_attached:
             return
         self.query_one("#pull-area").display = False
+        self.refresh_bindings()
         if said:
             self.notify(said, title=done, severity="warning", markup=False)
         else:

@@ -18,6 +18,7 @@ from textual.widgets.option_list import Option
 
 from localinfer.errors import LocalinferError
 from localinfer.tui.bridge import EngineOptions
+from localinfer.tui.hints import in_app_words
 from localinfer.tui.plan_view import (
     notes_of,
     parse_options,
@@ -27,12 +28,13 @@ from localinfer.tui.plan_view import (
     verdict_words,
     with_option,
 )
+from localinfer.tui.widgets.choice import Choice
 from localinfer.units import format_bytes
 
 if TYPE_CHECKING:
     from localinfer.tui.app import LocalinferApp
 
-KV_TYPES = ("f16", "q8_0", "q8_0/q4_0", "q4_0")
+SHARES = {"all": 1.0, "3/4": 0.75, "1/2": 0.5, "1/4": 0.25}  # of the weights, kept in memory; the rest is paged
 LABEL, FIGURE = 11, 12  # cells
 
 
@@ -85,14 +87,23 @@ class PlanBars(Widget):
         return self.get_component_rich_style(f"bars--{name}")
 
 
+CONTROLS = (
+    ("F2", "KV type", "kv", ("f16", "q8_0", "q8_0/q4_0", "q4_0")),
+    ("F3", "drafting", "drafts", ("on", "off")),
+    ("F4", "weights", "weights", tuple(SHARES)),
+    ("F5", "device", "backend", ("auto", "cpu", "mlx")),
+    ("F6", "when full", "context_full", ("stop", "drop")),
+)  # key, name, id, values
+
+
 class PlanScreen(Screen[EngineOptions | None]):
     """Dismissed with the options to load the model with, or None."""
 
     AUTO_FOCUS = "#plan-ctx"
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "dismiss(None)", "back"),
-        Binding("f6", "next_kv", "KV type"),
         Binding("ctrl+l", "load", "load with this", priority=True),
+        *[Binding(key.lower(), f"next('{name}')", label, show=False) for key, label, name, _ in CONTROLS],
         *[Binding(f"f{7 + i}", f"repair({i})", f"repair {i + 1}", show=False) for i in range(4)],
     ]
     app: LocalinferApp
@@ -105,12 +116,13 @@ class PlanScreen(Screen[EngineOptions | None]):
 
     def compose(self) -> ComposeResult:
         yield Static("", classes="screen-title", id="plan-title")
-        with Horizontal(id="plan-controls"):
-            yield Static("context", classes="control-label")
-            yield Input("", id="plan-ctx", compact=True, placeholder="8192, 32k, max")
-            yield Static("KV", classes="control-label")
-            yield Static("", id="plan-kv")
         with VerticalScroll(can_focus=False):
+            with Horizontal(id="plan-context"):
+                yield Static("    context", id="plan-context-name")
+                yield Input("", id="plan-ctx", compact=True, placeholder="8192, 32k, max")
+                yield Static("", id="plan-ctx-most")
+            for key, name, control, values in CONTROLS:
+                yield Choice(key, name, values, f"plan-{control}")
             yield Static("", id="plan-verdict")
             yield PlanBars()
             yield Static("", id="plan-speed")
@@ -130,7 +142,7 @@ class PlanScreen(Screen[EngineOptions | None]):
         try:
             plan = await self.app.bridge.plan(self.path, self.options)
         except LocalinferError as error:
-            self.query_one("#plan-verdict", Static).update(Content(f"{error.message}\n{error.hint}".strip()))
+            self._say_wrong(f"{error.message}\n{in_app_words(error.hint)}".strip())
             return
         self.show_plan(plan)
 
@@ -140,7 +152,9 @@ class PlanScreen(Screen[EngineOptions | None]):
         if not box.has_focus or not box.value:
             with self.prevent(Input.Changed):
                 box.value = str(plan.ask.ctx)
-        self.query_one("#plan-kv", Static).update(Content(self._kv_choices()))
+        most = f"{plan.model.n_ctx_train:,} trained" if plan.model.n_ctx_train else ""
+        self.query_one("#plan-ctx-most", Static).update(Content(most))
+        self._show_controls()
         verdict = self.query_one("#plan-verdict", Static)
         verdict.update(Content(verdict_words(plan)))
         verdict.set_class(plan.verdict in ("fits",), "-good")
@@ -151,8 +165,24 @@ class PlanScreen(Screen[EngineOptions | None]):
         self.query_one("#plan-notes", Static).update(Content("\n".join(notes_of(plan))))
         self._show_repairs()
 
-    def _kv_choices(self) -> str:
-        return "  ".join(f"[{kv}]" if kv == self.options.kv else f" {kv} " for kv in KV_TYPES)
+    def _show_controls(self) -> None:
+        options, budget = self.options, self.options.weight_budget
+        shown = {
+            "kv": options.kv, "drafts": "on" if options.drafts else "off", "backend": options.backend,
+            "weights": self._share_of(budget) if budget else "all", "context_full": options.context_full,
+        }  # fmt: skip
+        for control, value in shown.items():
+            self.query_one(f"#plan-{control}", Choice).chosen = value
+
+    def _share_of(self, budget: int) -> str:
+        """`1/2` where that is what a budget came from, else the budget."""
+        whole = self._all_weights
+        return next((name for name, share in SHARES.items() if int(share * whole) == budget), format_bytes(budget))
+
+    @property
+    def _all_weights(self) -> int:
+        """Bytes of the weights were none of them paged."""
+        return int(self.plan.model.tensor_bytes) if self.plan else 0
 
     def _show_repairs(self) -> None:
         options = self.query_one("#plan-repairs", OptionList)
@@ -169,9 +199,14 @@ class PlanScreen(Screen[EngineOptions | None]):
         try:
             self.options = parse_options(self.options, event.value, self.options.kv, maximum)
         except LocalinferError as error:
-            self.query_one("#plan-verdict", Static).update(Content(error.message))
+            self._say_wrong(error.message)
             return
         self.replan()
+
+    def _say_wrong(self, text: str) -> None:
+        verdict = self.query_one("#plan-verdict", Static)
+        verdict.update(Content(text))
+        verdict.set_class(True, "-bad").set_class(False, "-good")
 
     @on(Input.Submitted, "#plan-ctx")
     def _submitted(self) -> None:
@@ -181,10 +216,20 @@ class PlanScreen(Screen[EngineOptions | None]):
     def _repair_selected(self, event: OptionList.OptionSelected) -> None:
         self.action_repair(event.option_index)
 
-    def action_next_kv(self) -> None:
-        index = KV_TYPES.index(self.options.kv) if self.options.kv in KV_TYPES else -1
-        self.options = replace(self.options, kv=KV_TYPES[(index + 1) % len(KV_TYPES)])
+    def action_next(self, control: str) -> None:
+        """Take the next value of a control."""
+        value = self.query_one(f"#plan-{control}", Choice).step()
+        if control == "weights":
+            share = SHARES[value]
+            budget = int(share * self._all_weights) if share < 1 else None
+            self.options = replace(self.options, weight_budget=budget)
+        else:
+            self.options = replace(self.options, **{control: value == "on" if control == "drafts" else value})
         self.replan()
+
+    @on(Choice.Asked)
+    def _control_clicked(self, event: Choice.Asked) -> None:
+        self.action_next((event.choice.id or "").removeprefix("plan-"))
 
     def action_repair(self, index: int) -> None:
         """Take a repair over into the controls."""
@@ -208,5 +253,5 @@ class PlanScreen(Screen[EngineOptions | None]):
 
 
 def _max_contexts(plan: Any) -> str:
-    shown = [f"{kv} {n:,}" for kv, n in plan.max_ctx.items()]
-    return "Largest context that fits:  " + "   ".join(shown) if shown else ""
+    shown = [f"{n:,} ({kv})" for kv, n in plan.max_ctx.items()]
+    return "Memory would hold a context of " + ", ".join(shown) + "." if shown else ""

@@ -9,8 +9,8 @@ from localinfer.tui.markdown.document import MarkdownDocument
 from localinfer.tui.markdown.rows import Row, Run, indented, visible, wrap
 
 GUTTER = 2  # cells left of every row: the bar of a user's message, or of the one the cursor is on
-_MARKS = {"cancelled": "stopped", "interrupted": "interrupted", "max_tokens": "length limit reached",
-          "context_full": "context full", "failed": "failed"}  # fmt: skip
+_MARKS = {"edited": "edited by you", "cancelled": "stopped", "interrupted": "interrupted", "failed": "failed",
+          "max_tokens": "length limit reached", "context_full": "context full"}  # fmt: skip
 
 
 class MessageView:

@@ -12,7 +12,8 @@ from textual.widget import Widget
 from localinfer.tui.bridge import PagingState, disk_is_slow
 from localinfer.units import format_bytes
 
-GAUGE = 10  # cells
+GAUGE, SHORT_GAUGE = 10, 4  # cells; the short one where the bar is narrow
+NARROW = 60  # cells
 LIMIT_IS_NEAR = 0.6  # of the context
 
 
@@ -37,7 +38,8 @@ class StatusLine:
     draft_gain: float = 1.0  # speed of decoding by drafting
     paging: str = ""  # how weights come from the disk, where they do
     disk_is_slow: bool = False  # slower than forecast, or memory is less than planned: shown as a warning
-    memory_bytes: int = 0
+    memory_bytes: int = 0  # the engine's peak
+    unsaved: str = ""  # why the disk refuses the conversation
 
 
 def paging_words(p: PagingState | None, tokens: int, forecast_bytes_s: float) -> tuple[str, bool]:
@@ -87,6 +89,8 @@ class StatusBar(Widget):
         if line.detail:
             state += self._text((" " + line.detail, "muted"))
         parts = [state]
+        if line.unsaved:
+            parts.append(self._text((f"not saved: {line.unsaved}", "error")))
         if line.decode_tok_s:
             parts.append(self._text((f"{line.decode_tok_s:.1f}", "text"), (" tok/s", "muted")))
         if line.context_limit:
@@ -106,14 +110,15 @@ class StatusBar(Widget):
         if line.paging:
             parts.insert(2, self._text((line.paging, "warning" if line.disk_is_slow else "muted")))
         if line.memory_bytes:
-            parts.append(self._text((format_bytes(line.memory_bytes), "muted")))
+            parts.append(self._text(("peak ", "muted"), (format_bytes(line.memory_bytes), "text")))
         return parts
 
     def _text(self, *runs: tuple[str, str]) -> Text:
         return Text.assemble(*((text, self.get_component_rich_style(f"status--{name}")) for text, name in runs))
 
     def _gauge(self, fraction: float) -> Text:
-        n = round(min(max(fraction, 0.0), 1.0) * GAUGE)
+        cells = GAUGE if self.size.width >= NARROW else SHORT_GAUGE
+        n = round(min(max(fraction, 0.0), 1.0) * cells)
         n = max(n, 1) if fraction > 0 else n
         colour = "error" if fraction >= 0.95 else "warning" if fraction >= 0.8 else "full"
-        return self._text(("━" * n, colour), ("━" * (GAUGE - n), "faint"))
+        return self._text(("━" * n, colour), ("━" * (cells - n), "faint"))
