@@ -224,7 +224,8 @@ class PlanScreen(Screen[EngineOptions | None]):
             budget = int(share * self._all_weights) if share < 1 else None
             self.options = replace(self.options, weight_budget=budget)
         else:
-            self.options = replace(self.options, **{control: value == "on" if control == "drafts" else value})
+            taken: Any = value == "on" if control == "drafts" else value
+            self.options = replace(self.options, **{control: taken})
         self.replan()
 
     @on(Choice.Asked)
