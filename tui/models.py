@@ -11,7 +11,6 @@ from typing import Any
 from localinfer.errors import LocalinferError, UsageError
 from localinfer.units import format_bytes
 
-
 TEMPLATE = "tokenizer.chat_template"
 
 

@@ -13,7 +13,6 @@ from textual.widgets import Static
 
 from localinfer.tui.markdown.rows import visible
 
-
 KEY_CELLS = 40  # at most
 MAX_CHARS = 8000  # of a value
 
