@@ -120,6 +120,24 @@ def load_settings() -> Settings:
     return settings
 
 
+def settings_text() -> str:
+    """The file as it is, or as it would be written first."""
+    try:
+        return settings_file().read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return DOCUMENTED
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"{settings_file()}: {error}") from error
+
+
+def write_settings(text: str) -> None:
+    """UsageError where that cannot be. What the text says is not looked at: `load_settings` does."""
+    try:
+        paths.make_parent(settings_file()).write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"cannot write {settings_file()}: {error.strerror}") from error
+
+
 def save_setting(key: str, value: str | int | bool) -> None:
     """Set one key in the file, which is made where there is none. OSError where that cannot be."""
     path = settings_file()

@@ -150,6 +150,17 @@ class LocalinferApp(App[int]):
     def switch_theme(self) -> None:
         self.theme = LIGHT.name if self.current_theme.dark else DARK.name
 
+    def take_settings(self, settings: Settings) -> None:
+        """Changed ones hold from now on: looks and sampling at once, the rest with the next load or start."""
+        self.settings = settings
+        if settings.theme in self.available_themes:
+            self.theme = settings.theme
+        self.options = replace(
+            self.options, snapshot_bytes=settings.saved_kv_mb * 10**6, context_full=settings.context_full
+        )
+        self.session.defaults = self._sampling_params()
+        self.chat.take_settings(settings)
+
     def _keep_theme(self, theme: Theme) -> None:
         """The theme that was chosen last is the one to start with."""
         if theme.name != self.settings.theme:

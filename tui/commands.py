@@ -34,6 +34,7 @@ COMMANDS = (
     Command("reload", "CTX", "load the model again, with another context length where one is given"),
     Command("plan", "", "what fits into memory, and what to change"),
     Command("bench", "", "measure speed over context depth"),
+    Command("settings", "", "edit the settings in $EDITOR: theme, width, sampling, ..."),
     Command("theme", "", "switch between dark and light"),
     Command("help", "", "keys and commands"),
     Command("quit", "", "leave"),

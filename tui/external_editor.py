@@ -11,11 +11,11 @@ from pathlib import Path
 from localinfer.errors import UsageError
 
 
-def edit_text(text: str) -> str:
+def edit_text(text: str, name: str = "message.md") -> str:
     """The text as the editor left it. UsageError when there is no editor or it failed."""
     command = os.environ.get("VISUAL") or os.environ.get("EDITOR") or "vi"
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "message.md"
+        path = Path(folder) / name
         path.write_text(text, encoding="utf-8")
         try:
             code = subprocess.call([*shlex.split(command), str(path)])

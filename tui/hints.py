@@ -10,6 +10,7 @@ _WORDS = (
     (re.compile(r"--kv ([\w/]*\w)"), r"KV type \1 (F2)"),
     (re.compile(r"in a chat --context-full drop: the oldest turns are left out"), "dropping the oldest turns (F2)"),
     (re.compile(r"--backend (\w+)"), r"device \1 (F2)"),
+    (re.compile(r"`localinfer bench`"), "/bench"),
     (re.compile(r"--ctx\b"), "context (F2)"),
     (re.compile(r"--kv\b"), "KV type (F2)"),
     (re.compile(r"--backend\b"), "device (F2)"),

@@ -90,7 +90,7 @@ def details(path: str) -> list[tuple[str, str]]:
         rows += [("", "Metadata"), *((key, _value(file, key)) for key in file.metadata if key != TEMPLATE)]
         rows += [("", "Weights"), *_weights(file)]
         if TEMPLATE in file.metadata:
-            rows += [("", "Chat template"), (TEMPLATE, "\n" + _value(file, TEMPLATE))]
+            rows += [("", "Chat template"), (TEMPLATE, _value(file, TEMPLATE) + "\n")]
     return rows
 
 

@@ -67,9 +67,11 @@ def speed_words(plan: Any) -> str:
 
     speed = speed_of(plan, measured_speed(plan.budget.platform))
     if speed.decode_tok_s_bound is None:
-        return "Speed: not known for this machine; bench measures it."
+        return "Speed: not known for this machine; /bench measures it."
     expected = f", about {speed.decode_tok_s_expected:.1f} by measurement" if speed.decode_tok_s_expected else ""
-    return f"Speed: at most {speed.decode_tok_s_bound:.1f} tokens/s{expected}. {speed.basis}"
+    return (
+        f"Speed: at most {speed.decode_tok_s_bound:.1f} tokens/s{expected}. {speed.basis[:1].upper()}{speed.basis[1:]}."
+    )
 
 
 def with_option(options: EngineOptions, option: str) -> EngineOptions | None:

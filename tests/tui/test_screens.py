@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import io
 import json
 import time
+from contextlib import nullcontext
 
 import pytest
+from rich.console import Console
 from textual.widgets import Input, OptionList
 
 import localinfer.tui.models as models
 from localinfer.errors import UsageError
+from localinfer.store import OURS_TO_DELETE
 from localinfer.tui.models import ModelRow
+from localinfer.tui.screens.ask_text import AskTextScreen
 from localinfer.tui.screens.confirm import ConfirmScreen
 from localinfer.tui.screens.conversations import ConversationsScreen
 from localinfer.tui.screens.models import ModelsScreen
 from localinfer.tui.screens.plan import PlanScreen
+from localinfer.tui.widgets.choice import Choice
 from tests.fakes.scripted_service import Answer, ScriptedService
 from tests.tui import plans
 from tests.tui.conftest import ask, shown, until
@@ -243,6 +249,63 @@ async def test_nonsense_in_the_context_field_is_named(make_app):
         await until(lambda: app.screen.plan.ask.kv_k == "q8_0")
 
 
+async def test_every_control_of_the_plan_is_loaded_with(make_app):
+    app = make_app(service=ScriptedService(planner=plans.small), model="/m/small.gguf")
+    async with app.run_test(size=(80, 24)) as pilot:
+        await pilot.press("f2")
+        await until(lambda: isinstance(app.screen, PlanScreen) and app.screen.plan is not None)
+        screen = app.screen
+        await pilot.press("f3", "f4", "f5", "f6")
+        await until(lambda: screen.query_one("#plan-weights", Choice).chosen == "3/4")
+        await pilot.click("#plan-kv")
+        await until(lambda: screen.plan.ask.kv_k == "q8_0" and screen.plan.ask.weight_budget)
+        await pilot.press("ctrl+l")
+        await until(lambda: app.screen is app.chat and len(app.bridge.service.opened) == 2)
+        options = app.bridge.service.opened[1][1]
+        assert (options.kv, options.drafts, options.backend, options.context_full) == ("q8_0", False, "cpu", "drop")
+        assert options.weight_budget == int(0.75 * plans.small("").model.tensor_bytes)
+
+
+async def test_settings_are_edited_and_hold_at_once(make_app, monkeypatch):
+    from localinfer.settings import settings_file
+
+    def editor(text, name):
+        assert 'theme = "localinfer-dark"' in text and name == "settings.toml"
+        return text.replace("localinfer-dark", "localinfer-light").replace("temperature = 0.8", "temperature = 0")
+
+    monkeypatch.setattr("localinfer.tui.external_editor.edit_text", editor)
+    app = make_app()
+    monkeypatch.setattr(app, "suspend", nullcontext)
+    async with app.run_test() as pilot:
+        await ask(pilot, "/settings", wait=False)
+        await until(lambda: not app.current_theme.dark)
+        assert app.session.params.temperature == 0 and "temperature = 0 " in settings_file().read_text("utf-8")
+        await ask(pilot, "go")
+        assert app.bridge.service.asked[0][1].temperature == 0
+
+
+async def test_a_model_file_is_opened_by_its_path(make_app, three_models):
+    app = make_app(service=ScriptedService([Answer("hi")], planner=planner), model="")
+    async with app.run_test(size=(100, 24)) as pilot:
+        await open_models(app)
+        await pilot.press("o")
+        await until(lambda: isinstance(app.screen, AskTextScreen))
+        app.screen.query_one(Input).value = "/elsewhere/other.gguf"
+        await pilot.press("enter")
+        await until(lambda: app.engine_alive)
+        assert app.bridge.service.opened[0][0] == "/elsewhere/other.gguf"
+
+
+def test_the_list_has_what_lies_beside_the_open_model_and_knows_what_may_be_deleted(tmp_path):
+    for name in ("a.gguf", "b-00001-of-00002.gguf", "b-00002-of-00002.gguf"):
+        (tmp_path / name).write_bytes(b"GGUF")
+    rows = models.local_models(str(tmp_path / "a.gguf"))
+    assert [(row.name, row.source, row.trouble, row.deletable) for row in rows] == [
+        ("a", tmp_path.name, "", False), ("b", tmp_path.name, "", False),
+    ]  # fmt: skip
+    assert [ModelRow("m", "m", 1, source).deletable for source in OURS_TO_DELETE] == [True] * len(OURS_TO_DELETE)
+
+
 async def test_reload_with_another_context(make_app):
     app = make_app()
     async with app.run_test() as pilot:
@@ -259,7 +322,10 @@ async def test_help_lists_every_command(make_app):
     async with app.run_test(size=(40, 12)) as pilot:
         await pilot.press("f1")
         await pilot.pause()
-        text = "\n".join(str(widget.content) for widget in app.screen.query("Static"))
+        console = Console(width=60, file=io.StringIO())
+        for widget in app.screen.query("Static"):
+            console.print(widget.content)
+        text = console.file.getvalue()
         assert all(f"/{command.name}" in text for command in COMMANDS)
         await pilot.press("escape")
         assert app.screen is app.chat

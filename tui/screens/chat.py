@@ -57,18 +57,18 @@ class ChatScreen(ChatCommands, Screen[None]):
 
     AUTO_FOCUS = "Composer"
     BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("f1", "command('help')", "help"),
         Binding("escape", "escape", "stop"),
         Binding("ctrl+n", "command('new')", "new"),
         Binding("ctrl+r", "command('regenerate')", "again"),
         Binding("ctrl+up", "browse", "browse", key_display="^↑"),
         Binding("ctrl+b", "command('chats')", "chats"),
-        Binding("ctrl+g", "command('tree')", "tree"),
-        Binding("ctrl+t", "command('think')", "thinking", show=False),
         Binding("ctrl+o", "command('models')", "models"),
+        Binding("ctrl+g", "command('tree')", "tree"),
         Binding("f2", "command('plan')", "plan"),
+        Binding("ctrl+t", "command('think')", "thinking", show=False),
         Binding("f3", "command('bench')", "bench", show=False),
         Binding("f4", "external_editor", "$EDITOR", show=False),
-        Binding("f1", "command('help')", "help"),
         Binding("pageup", "page(-1)", "scroll up", show=False, priority=True),
         Binding("pagedown", "page(1)", "scroll down", show=False, priority=True),
         Binding("ctrl+end", "follow", "to the end", show=False, priority=True),
@@ -99,8 +99,7 @@ class ChatScreen(ChatCommands, Screen[None]):
                     yield CompletionMenu()
                     yield Composer()
                     yield StatusBar()
-                    if self.settings.memory_bar:
-                        yield MemoryBar()
+                    yield MemoryBar(classes="" if self.settings.memory_bar else "-unwanted")
             yield TreePanel()
         yield Footer(show_command_palette=False)
 
@@ -111,6 +110,11 @@ class ChatScreen(ChatCommands, Screen[None]):
         self.completion = Completion(self.composer, self.query_one(CompletionMenu))
         self.show_conversation()
         self.set_interval(SAVE_AGAIN_S, self._save_again)
+
+    def take_settings(self, settings: Settings) -> None:
+        self.settings = settings
+        self.query_one(MemoryBar).set_class(not settings.memory_bar, "-unwanted")
+        self.transcript.set_max_width(settings.text_width)
 
     # the conversation on screen
 

@@ -292,6 +292,18 @@ class ChatCommands(_Base):
 
         self.app.push_screen(HelpScreen())
 
+    def command_settings(self, argument: str) -> None:
+        """The settings file in the user's editor; what was changed holds at once."""
+        from localinfer.settings import load_settings, settings_text, write_settings
+        from localinfer.tui.external_editor import edit_text
+
+        before = settings_text()
+        with self.app.suspend():
+            after = edit_text(before, "settings.toml") + "\n"
+        if after != before:
+            write_settings(after)
+            self.app.take_settings(load_settings())
+
     def command_theme(self, argument: str) -> None:
         self.app.switch_theme()
 

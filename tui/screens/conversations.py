@@ -138,7 +138,9 @@ class ConversationsScreen(ModalScreen[str]):
 def _label(info: ConversationInfo, current: bool) -> Text:
     day = _when(info.updated, time.time())
     sign = "● " if current else "★ " if info.pinned else "  "
-    label = Text.assemble(sign, visible(info.title), (f"  {day} · {info.n_messages}", "dim"))
+    label = Text.assemble(
+        sign, visible(info.title), (f"  {day} · {info.n_messages} message{'s' * (info.n_messages != 1)}", "dim")
+    )
     if info.excerpt:
         label.append("\n    " + visible(info.excerpt), "dim italic")
     return label

@@ -12,30 +12,45 @@ from textual.screen import ModalScreen
 from textual.widgets import Static
 
 from localinfer.tui.markdown.rows import visible
+from localinfer.tui.screens.help import two_columns
 
 KEY_CELLS = 40  # at most
 MAX_CHARS = 8000  # of a value
 
 
 class DetailsScreen(ModalScreen[None]):
-    """Rows of (key, value); a row without a key is a heading. Long values keep their lines."""
+    """Sections of (key, value) rows; a row without a key is a heading. Text of many lines has the whole width."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,q,i", "dismiss(None)", "close")]
-
-    def _line(self, key: str, value: str) -> Content:
-        if not key:
-            return Content(value)
-        wide = min(max(len(key) for key, _ in self.rows), KEY_CELLS) + 2
-        return Content.assemble((visible(key).ljust(wide), "$muted"), visible(value[:MAX_CHARS]))
 
     def __init__(self, title: str, rows: list[tuple[str, str]]) -> None:
         super().__init__()
         self.heading, self.rows = title, rows
 
     def compose(self) -> ComposeResult:
+        muted = self.app.theme_variables["muted"]
         with Vertical(classes="dialog large"):
             yield Static(Content(visible(self.heading)), classes="dialog-title")
             with VerticalScroll():
-                for key, value in self.rows:
-                    yield Static(self._line(key, value), classes="detail" if key else "detail-heading")
+                for heading, rows in self._sections():
+                    yield Static(Content(heading), classes="detail-heading")
+                    short = [(key, value) for key, value in rows if "\n" not in value]
+                    if short:
+                        yield Static(two_columns(short, muted, self._key_cells, bold=False), classes="detail")
+                    for key, value in rows:
+                        if "\n" in value:
+                            yield Static(Content.assemble((key + "\n", muted), value), classes="detail")
             yield Static("↑ ↓ scroll · Esc closes", classes="dialog-keys")
+
+    @property
+    def _key_cells(self) -> int:
+        return min(KEY_CELLS, self.app.size.width // 3)
+
+    def _sections(self) -> list[tuple[str, list[tuple[str, str]]]]:
+        sections: list[tuple[str, list[tuple[str, str]]]] = []
+        for key, value in self.rows:
+            if not key:
+                sections.append((value, []))
+            else:
+                sections[-1][1].append((visible(key), visible(value[:MAX_CHARS])))
+        return sections

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import ClassVar
 
+from rich.style import Style
+from rich.table import Table
+from rich.text import Text
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical, VerticalScroll
-from textual.content import Content
 from textual.screen import ModalScreen
 from textual.widgets import Static
 
 from localinfer.tui.commands import COMMANDS
 
-KEY_CELLS = 18
 KEYS = (
     ("Enter", "send"),
     ("Ctrl+J, Alt+Enter", "new line (or Shift+Enter, where the terminal tells it apart)"),
@@ -28,7 +30,7 @@ KEYS = (
     ("  ↑ ↓", "scroll"),
     ("  j k, Shift+↓ ↑", "next and previous message"),
     ("  ← →", "the branches at a message"),
-    ("  e r c x t", "edit, answer again, copy, copy code, thinking"),
+    ("  e r c x t", "edit, answer again, copy, copy code, unfold thinking or a long paste"),
     ("  End", "to the end, and follow it"),
     ("Ctrl+T", "show or fold thinking"),
     ("Ctrl+B", "saved conversations"),
@@ -48,15 +50,22 @@ class HelpScreen(ModalScreen[None]):
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,q,f1", "dismiss(None)", "close")]
 
     def compose(self) -> ComposeResult:
+        colours = self.app.theme_variables
         with Vertical(classes="dialog large"):
             yield Static("Keys and commands", classes="dialog-title")
             with VerticalScroll():
-                for key, what in KEYS:
-                    yield Static(Content.assemble((key.ljust(KEY_CELLS), "bold $accent"), "  ", what), classes="detail")
+                yield Static(two_columns(KEYS, colours["accent"]), classes="detail")
                 yield Static("")
-                for command in COMMANDS:
-                    name = f"/{command.name} {command.argument}".strip()
-                    yield Static(
-                        Content.assemble((name.ljust(KEY_CELLS), "bold $primary"), "  ", command.help), classes="detail"
-                    )
-            yield Static("Esc closes", classes="dialog-keys")
+                commands = [(f"/{c.name} {c.argument}".strip(), c.help) for c in COMMANDS]
+                yield Static(two_columns(commands, colours["primary"]), classes="detail")
+            yield Static("↑ ↓ scroll · Esc closes", classes="dialog-keys")
+
+
+def two_columns(rows: Sequence[tuple[str, str]], colour: str, most: int = 20, bold: bool = True) -> Table:
+    """Names and what they mean, which wraps under itself. `most`: cells of a name."""
+    table = Table.grid(padding=(0, 2, 0, 0))
+    table.add_column(style=Style(color=colour, bold=bold), width=min(max(len(name) for name, _ in rows), most))
+    table.add_column(ratio=1)
+    for name, what in rows:
+        table.add_row(Text(name), Text(what))
+    return table

@@ -42,8 +42,7 @@ VERDICTS = {"fits": ("fits", "$success"), "tight": ("tight", "$warning"), "pages
 
 
 NONE_YET = "No model yet: p and Enter pull the demo model (90 MB), o opens a .gguf file that you have."
-WIDE = 80  # cells that all columns need
-SAID_CELLS = 16  # of the last column
+SAID_CELLS = 14  # of the last column
 
 
 class ModelsScreen(Screen[ModelRow | None]):
@@ -52,7 +51,7 @@ class ModelsScreen(Screen[ModelRow | None]):
     TITLE = "Models"
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "close", "back"),
-        Binding("enter", "load", "load", key_display="⏎"),
+        Binding("enter", "load", "load", key_display="⏎", priority=True),
         Binding("f2", "plan", "plan"),
         Binding("i", "details", "details"),
         Binding("o", "open", "open a file"),
@@ -129,14 +128,20 @@ class ModelsScreen(Screen[ModelRow | None]):
 
     def _heading(self) -> Text:
         ctx = self.app.options.ctx
-        return self._line(
-            "  model", self._columns("size", "type", "trained", "from"), (f"at {ctx or 'its'} context", "")
-        )
+        verdict = f"at {_trained(ctx)} context" if ctx else "verdict"
+        return self._line("  model", self._columns("size", "type", "trained", "from"), (verdict, ""))
 
     def _columns(self, size: str, quant: str, trained: str, source: str) -> str:
-        """Where the window is wide enough, all of them."""
-        more = f"  {quant[:7]:<8}{trained:>7}  {visible(source)[:11]:<12}" if self.size.width >= WIDE else ""
-        return f"{size:>10}{more}"
+        """As many as the window has room for beside the name."""
+        width = self.size.width
+        columns = [f"{size:>10}"]
+        if width >= 60:
+            columns.append(f"{quant[:7]:<7}")
+        if width >= 100:
+            columns.append(f"{trained:>7}")
+        if width >= 76:
+            columns.append(f"{visible(source)[:11]:<11}")
+        return "  ".join(columns)
 
     def _line(self, name: str, facts: str, said: tuple[str, str]) -> Text:
         width = max(20, self.size.width - 6)

@@ -152,7 +152,7 @@ class PlanScreen(Screen[EngineOptions | None]):
         if not box.has_focus or not box.value:
             with self.prevent(Input.Changed):
                 box.value = str(plan.ask.ctx)
-        most = f"{plan.model.n_ctx_train:,} trained" if plan.model.n_ctx_train else ""
+        most = f"trained on {plan.model.n_ctx_train:,}" if plan.model.n_ctx_train else ""
         self.query_one("#plan-ctx-most", Static).update(Content(most))
         self._show_controls()
         verdict = self.query_one("#plan-verdict", Static)
@@ -160,9 +160,9 @@ class PlanScreen(Screen[EngineOptions | None]):
         verdict.set_class(plan.verdict in ("fits",), "-good")
         verdict.set_class(plan.verdict == "does_not_fit", "-bad")
         self.query_one(PlanBars).show(plan)
-        self.query_one("#plan-speed", Static).update(Content(speed_words(plan)))
+        self.query_one("#plan-speed", Static).update(Content(in_app_words(speed_words(plan))))
         self.query_one("#plan-max", Static).update(Content(_max_contexts(plan)))
-        self.query_one("#plan-notes", Static).update(Content("\n".join(notes_of(plan))))
+        self.query_one("#plan-notes", Static).update(Content(in_app_words("\n".join(notes_of(plan)))))
         self._show_repairs()
 
     def _show_controls(self) -> None:

@@ -17,7 +17,7 @@ class Composer(TextArea):
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("enter", "send", "send", priority=False),
-        Binding("ctrl+j,shift+enter,alt+enter", "newline", "new line", key_display="^j"),
+        Binding("ctrl+j,shift+enter,alt+enter", "newline", "new line", key_display="^j", show=False),
     ]
 
     class Sent(Message):

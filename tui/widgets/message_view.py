@@ -8,6 +8,8 @@ from localinfer.tui.markdown.blocks import parse
 from localinfer.tui.markdown.document import MarkdownDocument
 from localinfer.tui.markdown.rows import Row, Run, indented, visible, wrap
 
+FOLD_LINES, FOLD_CHARS = 30, 4000  # a message of the user above one of these is folded
+SHOWN_LINES, SHOWN_CHARS = 10, 1000  # of a folded one
 GUTTER = 2  # cells left of every row: the bar of a user's message, or of the one the cursor is on
 _MARKS = {"edited": "edited by you", "cancelled": "stopped", "interrupted": "interrupted", "failed": "failed",
           "max_tokens": "length limit reached", "context_full": "context full"}  # fmt: skip
@@ -27,6 +29,7 @@ class MessageView:
         self.note = note  # after the name: speed, or what is going on
         self.branch = branch
         self.thinking_open = False
+        self.unfolded = False  # a long message of the user, whole
         self.thinking_s = 0.0
         self._text = text
         self._thinking = thinking
@@ -100,8 +103,22 @@ class MessageView:
             elif self._thoughts and changed:
                 self._thoughts.resize(width - 2)
         else:
-            self._plain = plain_rows(self._text, width)
+            self._plain = self._plain_rows(width)
         self._frame()
+
+    @property
+    def is_long(self) -> bool:
+        return self.role == "user" and (len(self._text) > FOLD_CHARS or self._text.count("\n") >= FOLD_LINES)
+
+    def _plain_rows(self, width: int) -> list[Row]:
+        """A long text by its beginning, and how much there is beyond that: pasted files are not read here."""
+        if not self.is_long or self.unfolded:
+            return plain_rows(self._text, width)
+        shown = "\n".join(self._text[:SHOWN_CHARS].split("\n")[:SHOWN_LINES])
+        rest = self._text[len(shown) :]
+        n_lines = rest.count("\n")
+        more = f"{n_lines:,} more lines" if n_lines else f"{len(rest):,} more characters"
+        return [*plain_rows(shown, width), [(f"▸ {more}, t unfolds", ("thinking-head",))]]
 
     def _document(self, text: str, width: int) -> MarkdownDocument:
         document = MarkdownDocument(max(width, 1))
