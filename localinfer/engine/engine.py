@@ -131,7 +131,7 @@ class Engine:
     @cached_property
     def kv_spec(self) -> KVSpec:
         k_type, v_type = parse_kv_types(self.plan.ask.kv_name if self.plan else self.options.kv)
-        chunk = min(self.options.chunk, self.n_ctx)
+        chunk = self.plan.ask.chunk if self.plan else min(self.options.chunk, self.n_ctx)
         checkpoints = self.plan.ask.checkpoints if self.plan else DEFAULT_CHECKPOINTS
         beside = self._device.v_beside_k
         return KVSpec.from_config(self.config, self.n_ctx, k_type, v_type, chunk, beside, checkpoints)

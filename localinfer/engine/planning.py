@@ -15,7 +15,7 @@ from localinfer.formats.model_file import open_model_file
 from localinfer.kv.spec import parse_kv_types
 from localinfer.kv_cost import with_known_kv_cost
 from localinfer.planner.facts import NOT_PAGED, ModelFacts
-from localinfer.planner.ladder import page_to_fit, repairs
+from localinfer.planner.ladder import page_to_fit, repairs, with_paged_chunk
 from localinfer.planner.ledger import Measured, Used, learned_runtime_bytes, record
 from localinfer.planner.plan import AUTO_CHECKPOINTS, Ask, Plan, make_plan
 from localinfer.planner.speed import speed_of, step_bound_s
@@ -71,8 +71,11 @@ def plan_file(file: ModelFile, options: EngineOptions) -> Plan:
 
 def paged_if_needed(plan: Plan, path: Path) -> Plan:
     """A plan for this machine that pages, where weights do not fit: with this disk's speed as its forecast."""
-    if plan.verdict == "does_not_fit" and plan.ask.weight_budget is None and plan.budget.platform in PAGES:
+    asked = plan.ask.weight_budget is not None
+    if plan.verdict == "does_not_fit" and not asked and plan.budget.platform in PAGES:
         plan = page_to_fit(plan) or plan
+    if plan.budget.platform in PAGES:
+        plan = with_paged_chunk(plan, keep_budget=asked)
     if plan.paging is None or plan.budget.link_bytes_s or not path.exists():  # a model on the hub is on no disk yet
         return plan
     from localinfer.storage import storage_speed

@@ -8,7 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from localinfer.planner.plan import PAGING, Plan, Verdict, kv_choices, kv_name, with_ctx, with_kv, with_weight_budget
+from localinfer.planner.plan import (
+    DEFAULT_CHUNK,
+    PAGING,
+    Plan,
+    Verdict,
+    kv_choices,
+    kv_name,
+    with_chunk,
+    with_ctx,
+    with_kv,
+    with_weight_budget,
+)
 from localinfer.planner.speed import step_bound_s
 from localinfer.records import dataclass, replace
 from localinfer.units import GIB, MIB, format_bytes
@@ -136,3 +147,32 @@ def page_to_fit(plan: Plan) -> Plan | None:
             return paged if paged.paging else None
         keep += paged.left
     return None
+
+
+PAGED_CHUNKS = (2 * DEFAULT_CHUNK, 4 * DEFAULT_CHUNK)  # a cancel waits for the end of a chunk: no larger ones
+USUAL_ANSWER = 256  # tokens
+
+
+def with_paged_chunk(plan: Plan, keep_budget: bool) -> Plan:
+    """A paged plan with the chunk of prompt tokens that reads least in a turn that fills half of the context: larger
+    chunks read the streamed weights less often, and their scratch leaves less memory for weights (keep_budget: it
+    comes on top of the weight budget that was asked for)."""
+    if plan.paging is None or plan.unknown or plan.ask.chunk != DEFAULT_CHUNK:
+        return plan
+    best = plan
+    for chunk in PAGED_CHUNKS:
+        if chunk > plan.ask.ctx:
+            break
+        larger = with_chunk(plan, chunk)
+        fitted = larger if keep_budget else page_to_fit(larger)
+        if fitted is not None and fitted.left >= 0 and _turn_bytes(fitted) < _turn_bytes(best):
+            best = fitted
+    return best
+
+
+def _turn_bytes(plan: Plan) -> int:
+    """Read from storage for a prompt of half the context and a usual answer."""
+    paging, ask = plan.paging, plan.ask
+    assert paging is not None
+    a_pass = paging.streamed_bytes + max(0, paging.all_expert_bytes - paging.expert_bytes)
+    return -(-ask.ctx // 2 // ask.chunk) * a_pass + min(USUAL_ANSWER, ask.ctx // 4) * paging.token_bytes

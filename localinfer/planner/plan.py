@@ -210,6 +210,13 @@ def with_ctx(plan: Plan, ctx: int) -> Plan:
     return _at_context(plan, replace(plan.ask, ctx=ctx))
 
 
+def with_chunk(plan: Plan, chunk: int) -> Plan:
+    """The same plan with prompts that go through in other chunks."""
+    rules = rules_for(plan.budget.platform, plan.model.mapped)
+    scratch = scratch_for(plan.model, chunk, plan.ask.threads, rules)
+    return _at_context(replace(plan, scratch=scratch), replace(plan.ask, chunk=chunk))
+
+
 def with_weight_budget(plan: Plan, n_bytes: int | None) -> Plan:
     """The same plan with so much memory for weights."""
     paging = paging_for(plan.model, n_bytes)

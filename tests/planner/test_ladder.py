@@ -8,8 +8,8 @@ import pytest
 
 from localinfer.planner.budget import MemoryBudget
 from localinfer.planner.devices import find_device
-from localinfer.planner.ladder import repairs
-from localinfer.planner.plan import Ask, make_plan, with_ctx, with_kv
+from localinfer.planner.ladder import page_to_fit, repairs, with_paged_chunk
+from localinfer.planner.plan import Ask, make_plan, with_chunk, with_ctx, with_kv
 from localinfer.units import GIB, MIB
 
 
@@ -96,3 +96,42 @@ def test_paging_forecasts_its_speed(sparse_models):
     assert again.verdict == "pages" and again.left == page.left >= 0
     embedding = facts.tensors["token_embd.weight"].n_bytes
     assert page.tok_s_bound == pytest.approx(32e9 / (facts.tensor_bytes - embedding - keep), rel=0.03)
+
+
+def paged(sparse_models, name, memory, ctx):
+    """On so much memory a part of the weights is read for every token, and for every chunk of a prompt."""
+    facts = sparse_models.facts(name)
+    plan = page_to_fit(make_plan(facts, MemoryBudget("x", "cpu", memory, memory, 0, ""), Ask(ctx=ctx)))
+    assert plan is not None and plan.paging is not None
+    return plan
+
+
+def test_prompts_go_through_in_larger_chunks_where_that_reads_less(sparse_models):
+    """The chunk's scratch is counted, and leaves less room for experts."""
+    plan = paged(sparse_models, "qwen3-30b-a3b-q4_k", 8 * GIB, 16384)
+    chosen = with_paged_chunk(plan, keep_budget=False)
+    assert chosen.ask.chunk > plan.ask.chunk == 512 and 0 <= chosen.left
+    assert chosen.parts["scratch"] > plan.parts["scratch"] and chosen.total <= plan.budget.budget_bytes
+    assert chosen.paging.expert_bytes < plan.paging.expert_bytes
+
+    def read(p):
+        """A prompt of 8,192 tokens, each chunk of which needs all experts, and an answer of 256."""
+        missing = p.paging.all_expert_bytes - p.paging.expert_bytes
+        return 8192 // p.ask.chunk * (p.paging.streamed_bytes + missing) + 256 * p.paging.token_bytes
+
+    assert read(chosen) == min(read(page_to_fit(with_chunk(plan, n))) for n in (512, 1024, 2048)) < read(plan)
+
+
+def test_a_chunk_that_was_asked_for_or_a_short_context_stays(sparse_models):
+    plan = paged(sparse_models, "qwen3-8b-q4_k", 5 * GIB, 4096)
+    assert with_paged_chunk(plan, keep_budget=False).ask.chunk == 512  # its scratch would cost more than it saves
+    other = with_chunk(plan, 256)
+    assert with_paged_chunk(other, keep_budget=False) is other
+
+
+def test_on_top_of_a_weight_budget_a_larger_chunk_costs_no_weights(sparse_models):
+    facts = sparse_models.facts("qwen3-8b-q4_k")
+    ask = Ask(ctx=4096, weight_budget=2 * GIB)
+    plan = make_plan(facts, MemoryBudget("x", "cpu", 8 * GIB, 8 * GIB, 0, ""), ask)
+    chosen = with_paged_chunk(plan, keep_budget=True)
+    assert chosen.ask.chunk == 2048 and chosen.paging == plan.paging  # half of the context is read at once
