@@ -74,14 +74,14 @@ def paged_if_needed(plan: Plan, path: Path) -> Plan:
     asked = plan.ask.weight_budget is not None
     if plan.verdict == "does_not_fit" and not asked and plan.budget.platform in PAGES:
         plan = page_to_fit(plan) or plan
-    if plan.budget.platform in PAGES:
-        plan = with_paged_chunk(plan, keep_budget=asked)
-    if plan.paging is None or plan.budget.link_bytes_s or not path.exists():  # a model on the hub is on no disk yet
+    if plan.paging is None:
         return plan
-    from localinfer.storage import storage_speed
+    if not plan.budget.link_bytes_s and path.exists():  # a model on the hub is on no disk yet
+        from localinfer.storage import storage_speed
 
-    disk = storage_speed(path)
-    return replace(plan, budget=replace(plan.budget, link_bytes_s=disk.bytes_s)) if disk else plan
+        disk = storage_speed(path)
+        plan = replace(plan, budget=replace(plan.budget, link_bytes_s=disk.bytes_s)) if disk else plan
+    return with_paged_chunk(plan, keep_budget=asked) if plan.budget.platform in PAGES else plan
 
 
 def lowered_plan(plan: Plan, options: EngineOptions) -> Plan | None:

@@ -20,7 +20,7 @@ from localinfer.planner.plan import (
     with_kv,
     with_weight_budget,
 )
-from localinfer.planner.speed import step_bound_s
+from localinfer.planner.speed import prefill_flops, step_bound_s
 from localinfer.records import dataclass, replace
 from localinfer.units import GIB, MIB, format_bytes
 
@@ -151,13 +151,15 @@ def page_to_fit(plan: Plan) -> Plan | None:
 
 PAGED_CHUNKS = (2 * DEFAULT_CHUNK, 4 * DEFAULT_CHUNK)  # a cancel waits for the end of a chunk: no larger ones
 USUAL_ANSWER = 256  # tokens
+USUAL_FLOPS = 100e9  # of a core, where `bench` did not measure them: a Zen 3 core reaches 135e9 with 4-bit weights
 
 
 def with_paged_chunk(plan: Plan, keep_budget: bool) -> Plan:
     """A paged plan with the chunk of prompt tokens that reads least in a turn that fills half of the context: larger
     chunks read the streamed weights less often, and their scratch leaves less memory for weights (keep_budget: it
-    comes on top of the weight budget that was asked for)."""
-    if plan.paging is None or plan.unknown or plan.ask.chunk != DEFAULT_CHUNK:
+    comes on top of the weight budget that was asked for). Only where reading takes longer than multiplying: else it
+    is hidden behind that, and what stays in memory serves the answer better."""
+    if plan.paging is None or plan.unknown or plan.ask.chunk != DEFAULT_CHUNK or not _reading_binds(plan):
         return plan
     best = plan
     for chunk in PAGED_CHUNKS:
@@ -170,9 +172,23 @@ def with_paged_chunk(plan: Plan, keep_budget: bool) -> Plan:
     return best
 
 
+def _pass_bytes(plan: Plan) -> int:
+    """Read from storage for a chunk of a prompt, which needs every expert."""
+    paging = plan.paging
+    assert paging is not None
+    return paging.streamed_bytes + max(0, paging.all_expert_bytes - paging.expert_bytes)
+
+
+def _reading_binds(plan: Plan) -> bool:
+    budget = plan.budget
+    if not budget.link_bytes_s:
+        return False
+    flops = budget.flops or USUAL_FLOPS * plan.ask.threads
+    return _pass_bytes(plan) / budget.link_bytes_s > prefill_flops(plan.model, plan.ask.chunk) / flops
+
+
 def _turn_bytes(plan: Plan) -> int:
     """Read from storage for a prompt of half the context and a usual answer."""
     paging, ask = plan.paging, plan.ask
     assert paging is not None
-    a_pass = paging.streamed_bytes + max(0, paging.all_expert_bytes - paging.expert_bytes)
-    return -(-ask.ctx // 2 // ask.chunk) * a_pass + min(USUAL_ANSWER, ask.ctx // 4) * paging.token_bytes
+    return -(-ask.ctx // 2 // ask.chunk) * _pass_bytes(plan) + min(USUAL_ANSWER, ask.ctx // 4) * paging.token_bytes

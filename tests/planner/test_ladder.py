@@ -98,10 +98,11 @@ def test_paging_forecasts_its_speed(sparse_models):
     assert page.tok_s_bound == pytest.approx(32e9 / (facts.tensor_bytes - embedding - keep), rel=0.03)
 
 
-def paged(sparse_models, name, memory, ctx):
+def paged(sparse_models, name, memory, ctx, disk=3e8):
     """On so much memory a part of the weights is read for every token, and for every chunk of a prompt."""
     facts = sparse_models.facts(name)
-    plan = page_to_fit(make_plan(facts, MemoryBudget("x", "cpu", memory, memory, 0, ""), Ask(ctx=ctx)))
+    budget = MemoryBudget("x", "cpu", memory, memory, 0, "", flops=400e9, link_bytes_s=disk)
+    plan = page_to_fit(make_plan(facts, budget, Ask(ctx=ctx)))
     assert plan is not None and plan.paging is not None
     return plan
 
@@ -122,6 +123,13 @@ def test_prompts_go_through_in_larger_chunks_where_that_reads_less(sparse_models
     assert read(chosen) == min(read(page_to_fit(with_chunk(plan, n))) for n in (512, 1024, 2048)) < read(plan)
 
 
+@pytest.mark.parametrize("disk", [5e9, None])
+def test_a_disk_that_is_quick_enough_to_hide_behind_multiplying_needs_no_larger_chunk(sparse_models, disk):
+    """Its scratch would take memory from what the answer uses. Nor does one whose speed nobody knows."""
+    plan = paged(sparse_models, "qwen3-30b-a3b-q4_k", 8 * GIB, 16384, disk)
+    assert with_paged_chunk(plan, keep_budget=False) is plan
+
+
 def test_a_chunk_that_was_asked_for_or_a_short_context_stays(sparse_models):
     plan = paged(sparse_models, "qwen3-8b-q4_k", 5 * GIB, 4096)
     assert with_paged_chunk(plan, keep_budget=False).ask.chunk == 512  # its scratch would cost more than it saves
@@ -132,6 +140,7 @@ def test_a_chunk_that_was_asked_for_or_a_short_context_stays(sparse_models):
 def test_on_top_of_a_weight_budget_a_larger_chunk_costs_no_weights(sparse_models):
     facts = sparse_models.facts("qwen3-8b-q4_k")
     ask = Ask(ctx=4096, weight_budget=2 * GIB)
-    plan = make_plan(facts, MemoryBudget("x", "cpu", 8 * GIB, 8 * GIB, 0, ""), ask)
+    budget = MemoryBudget("x", "cpu", 8 * GIB, 8 * GIB, 0, "", flops=400e9, link_bytes_s=1e8)
+    plan = make_plan(facts, budget, ask)
     chosen = with_paged_chunk(plan, keep_budget=True)
     assert chosen.ask.chunk == 2048 and chosen.paging == plan.paging  # half of the context is read at once
