@@ -37,6 +37,16 @@ def kv_row_bytes(kv_type: str, n_values: int) -> int:
     return n_values // per_block * n_bytes
 
 
+def rotation(kv_type: str, d: int) -> int:
+    """Hadamard block that heads of d values are rotated in before they are stored, 0: none. The largest power of two
+    that divides d, for types whose values share scales: rotated, no value is so large that the others vanish.
+
+    On SmolLM2-135M (512 tokens) it takes the KL divergence of q8_0 from 2.2e-3 to 3.7e-4 and of q4_0 from 0.23 to 0.08
+    (cpu_kernels/PROFILE.md).
+    """
+    return d & -d if KV_TYPES[kv_type][0] > 1 else 0
+
+
 def window_pages(window: int, chunk: int) -> int:
     """Pages of a ring that serves `window` positions to every token of a chunk that starts anywhere in a page."""
     return -(-(window - 1 + chunk) // PAGE_TOKENS) + 1

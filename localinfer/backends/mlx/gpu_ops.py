@@ -98,7 +98,7 @@ class GpuOps(MLXOps):
         sizes = ints(x.size, x.shape[1], x.shape[2], rope.n_dims, int(rope.style == "interleaved"))
         return self._each("rope", x, [x, cosines, sines, sizes], [])
 
-    def attention(
+    def attend(
         self,
         q: mx.array,
         k: mx.array,
@@ -106,7 +106,7 @@ class GpuOps(MLXOps):
         kv: MLXKV,
         layer: int,
         attn: AttentionConfig,
-        sinks: Weight | None = None,
+        sinks: Weight | None,
     ) -> mx.array:
         slots = kv.append(layer, k, v)
         return self._attention(q, kv, layer, slots, attn, None if sinks is None else sinks.dense)

@@ -13,9 +13,10 @@ from functools import lru_cache
 import mlx.core as mx
 import numpy as np
 
-from localinfer.backends.mlx.kv import MLXKV
+from localinfer.backends.mlx.kv import MLXKV, rotate
 from localinfer.backends.mlx.kv_codec import encode
 from localinfer.backends.reference.ops import alibi_slopes, position_factors, route, state_groups
+from localinfer.kv.spec import rotation
 from localinfer.models.config import Activation, AttentionConfig, MoEConfig, RopeConfig, StateConfig
 from localinfer.models.ops import MoEWeights, ScanWeights, Weight
 
@@ -67,6 +68,27 @@ class MLXOps:
         attn: AttentionConfig,
         sinks: Weight | None = None,
     ) -> mx.array:
+        """Keys and values of types that share scales are stored rotated: the query turns with the keys, the result
+        back."""
+        spec, n = kv.spec.layers[layer], q.shape[0]
+        turn_k, turn_v = (rotation(t, d) for t, d in ((spec.k_type, spec.d_k), (spec.v_type, spec.d_v)))
+        if v is None:  # values are part of the keys
+            turn_k = turn_v = 0
+        v = v if v is None else rotate(v, turn_v)
+        out = self.attend(rotate(q, turn_k), rotate(k, turn_k), v, kv, layer, attn, sinks)
+        return rotate(out.reshape(n, attn.n_heads, attn.d_v), turn_v).reshape(out.shape) if turn_v else out
+
+    def attend(
+        self,
+        q: mx.array,
+        k: mx.array,
+        v: mx.array | None,
+        kv: MLXKV,
+        layer: int,
+        attn: AttentionConfig,
+        sinks: Weight | None,
+    ) -> mx.array:
+        """Store k and v, and attend to what is stored: (T, H * Dv)."""
         start, n = kv.length, q.shape[0]
         slots = kv.append(layer, k, v)
         keys, values = (x[None].astype(q.dtype) for x in kv.read(layer, 0, slots.n_slots))  # (1, G, S, D)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import numpy as np
 
 from localinfer.backends.base import OneTimeline
 from localinfer.formats.dequant import dequantize
 from localinfer.formats.ggml_types import GGMLType
 from localinfer.formats.quant import quantize
-from localinfer.kv.spec import KVSpec
+from localinfer.kv.spec import KVSpec, rotation
 
 
 class ReferenceKV(OneTimeline):
@@ -28,7 +30,8 @@ class ReferenceKV(OneTimeline):
     def append(self, layer: int, k: np.ndarray, v: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
         """Store (T, G, D) at `length`; returns all keys and values, which are part of the keys where v is None."""
         spec = self.spec.layers[layer]
-        keys = self._k[layer] = _extend(self._k[layer], _stored(k, spec.k_type), self.length)
+        stored = _stored(k, spec.k_type, rotates=v is not None)
+        keys = self._k[layer] = _extend(self._k[layer], stored, self.length)
         if v is None:
             return keys, keys[..., : spec.d_v]
         values = self._v[layer] = _extend(self._v[layer], _stored(v, spec.v_type), self.length)
@@ -46,12 +49,26 @@ class ReferenceKV(OneTimeline):
         return self.length
 
 
-def _stored(x: np.ndarray, kv_type: str) -> np.ndarray:
-    """x after a round trip through the storage type."""
+def _stored(x: np.ndarray, kv_type: str, rotates: bool = True) -> np.ndarray:
+    """x after a round trip through the storage type, rotated there and back."""
     if kv_type == "f32":
         return np.ascontiguousarray(x, np.float32)
+    block = rotation(kv_type, x.shape[-1]) if rotates else 0
     gtype = GGMLType[kv_type.upper()]
-    return dequantize(quantize(x, gtype).reshape(-1), gtype, x.shape)
+    kept = dequantize(quantize(_rotated(x, block), gtype).reshape(-1), gtype, x.shape)
+    return _rotated(kept, block)
+
+
+def _rotated(x: np.ndarray, block: int) -> np.ndarray:
+    return x if block < 2 else (x.reshape(*x.shape[:-1], -1, block) @ hadamard(block)).reshape(x.shape)
+
+
+@lru_cache(maxsize=8)
+def hadamard(n: int) -> np.ndarray:
+    """float32 (n, n) over sqrt(n), its own inverse; n is a power of two."""
+    bits = np.arange(n)[:, None] & np.arange(n)
+    odd = sum((bits >> b) & 1 for b in range(n.bit_length())) % 2
+    return ((1 - 2 * odd) / np.sqrt(n)).astype(np.float32)
 
 
 def _extend(old: np.ndarray | None, new: np.ndarray, length: int) -> np.ndarray:
