@@ -21,6 +21,7 @@ class PlatformRules:
     score_tile_bytes: int = 0  # scores are written out a tile at a time, at most so many bytes; 0: all at once
     block_types: tuple[str, ...] = ()  # multiplied from their blocks, others decoded at load, 2 bytes a value; (): all
     decode_tile_bytes: int = 0  # a prompt's products decode quantized matrices in tiles of at most so many bytes
+    copies_ahead: bool = True  # paged weights come while others are multiplied; False: one waits for the other
     cache_bytes: int = 0  # freed buffers that the library keeps, at most, and never over CACHE_SHARE of the memory
 
     def cache_limit(self, usable_bytes: int) -> int:
@@ -74,7 +75,9 @@ RULES: dict[str, PlatformRules] = {
         decode_tile_bytes=MLX_DECODE_TILE_BYTES,
         cache_bytes=MLX_CACHE_BYTES,
     ),
-    # CUDA refuses host memory: one copy of the raw blocks on the device is the row "weights".
+    # CUDA refuses host memory: one copy of the raw blocks on the device is the row "weights". MLX has neither pinned
+    # host buffers nor copies on a stream of one's own (an array from host memory is copied at once, by the caller), so
+    # a paged layer is copied, then multiplied.
     "cuda": PlatformRules(
         weights="copied to the device",
         decoded_value_bytes=0,
@@ -87,6 +90,7 @@ RULES: dict[str, PlatformRules] = {
         score_tile_bytes=MLX_SCORE_TILE_BYTES,
         block_types=MLX_BLOCK_TYPES,
         decode_tile_bytes=MLX_DECODE_TILE_BYTES,
+        copies_ahead=False,
         cache_bytes=MLX_CACHE_BYTES,
     ),
     # mlx on a CPU: a path for checking. Every matrix is decoded to float32, nothing is fused.
@@ -99,6 +103,7 @@ RULES: dict[str, PlatformRules] = {
         score_bytes=4,
         runtime_bytes=250 * MIB,
         v_beside_k=False,
+        copies_ahead=False,
     ),
 }
 

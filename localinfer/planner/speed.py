@@ -10,6 +10,7 @@ from localinfer.planner.context_limit import group_layers
 from localinfer.planner.efficiency import MeasuredSpeed
 from localinfer.planner.facts import ModelFacts
 from localinfer.planner.plan import Plan
+from localinfer.planner.platforms import rules_for
 from localinfer.planner.roofline import attention_pairs, paged_tok_s, prefill_chunks, window_pairs
 from localinfer.records import dataclass
 
@@ -81,8 +82,10 @@ def step_bound_s(plan: Plan, kv_bytes: int, batch: int = 1) -> float | None:
         return (weights + kv_bytes) / budget.bandwidth_bytes_s if budget.bandwidth_bytes_s else None
     if not budget.link_bytes_s:
         return None
-    stored = paged_read_bytes(plan, batch)
-    return 1 / paged_tok_s(weights + kv_bytes, stored, budget.bandwidth_bytes_s or float("inf"), budget.link_bytes_s)
+    stored, bandwidth = paged_read_bytes(plan, batch), budget.bandwidth_bytes_s or float("inf")
+    if not rules_for(budget.platform, plan.model.mapped).copies_ahead:
+        return (weights + kv_bytes) / bandwidth + stored / budget.link_bytes_s
+    return 1 / paged_tok_s(weights + kv_bytes, stored, bandwidth, budget.link_bytes_s)
 
 
 def paged_read_bytes(plan: Plan, batch: int = 1) -> int:
@@ -134,6 +137,8 @@ def _expected_paged(plan: Plan, bound: float | None) -> tuple[float | None, str]
     if bound is None or not plan.budget.link_bytes_s:
         return None, f"pages: {stored} per token; the speed of the disk is not known, `localinfer doctor` measures it"
     text = f"pages: {stored} per token over {plan.budget.link_bytes_s / 1e9:.2g} GB/s, at most {bound:.2g} tok/s"
+    if not rules_for(plan.budget.platform, plan.model.mapped).copies_ahead:
+        text += ", copies and computing taking turns"
     if plan.paging and plan.paging.cached:
         text += " if experts are chosen evenly; favourites make it faster"
     return bound * PAGED_SHARE, text

@@ -10,7 +10,15 @@ from localinfer.planner.budget import MemoryBudget
 from localinfer.planner.devices import find_device
 from localinfer.planner.efficiency import MeasuredSpeed, load_speed, record_speed
 from localinfer.planner.plan import Ask, make_plan
-from localinfer.planner.speed import distinct_experts, kv_read_bytes, prefill_flops, speed_of, weight_read_bytes
+from localinfer.planner.speed import (
+    distinct_experts,
+    kv_read_bytes,
+    paged_read_bytes,
+    prefill_flops,
+    speed_of,
+    step_bound_s,
+    weight_read_bytes,
+)
 from localinfer.planner.weights import dominant_type
 from localinfer.units import GIB
 
@@ -71,7 +79,8 @@ def test_paging_is_bound_by_the_link(sparse_models):
     whole, paged = (speed_of(p).decode_tok_s_bound for p in (make_plan(facts, budget, Ask(ctx=2048)), plan))
     assert paged < whole / 10
     embedding = facts.tensors["token_embd.weight"].n_bytes  # only a row of it is read
-    assert 32e9 / paged == pytest.approx(facts.tensor_bytes / 2 - embedding, rel=0.02)
+    computing = speed_of(plan).read_bytes_per_token / budget.bandwidth_bytes_s  # nothing is copied meanwhile
+    assert 32e9 * (1 / paged - computing) == pytest.approx(facts.tensor_bytes / 2 - embedding, rel=0.02)
     assert "pages: " in speed_of(plan).basis and "over 32 GB/s, at most" in speed_of(plan).basis
     unknown = speed_of(replace(plan, budget=replace(budget, link_bytes_s=None)))
     assert unknown.decode_tok_s_bound is None and "disk" in unknown.basis
@@ -117,3 +126,17 @@ def test_a_damaged_speed_file_is_as_none(tmp_path, content):
     assert load_speed("m", "cpu", path).bandwidth_bytes_s is None
     record_speed("n", "cpu", when="now", flops=1.0, path=path)
     assert load_speed("n", "cpu", path).flops == 1.0
+
+
+def test_where_nothing_is_copied_ahead_copies_and_computing_add_up(sparse_models):
+    """CUDA by MLX: no pinned buffers, no copies beside the computing."""
+    facts = sparse_models.facts("qwen3-8b-q4_k")
+    steps = {}
+    for platform in ("metal", "cuda"):
+        budget = MemoryBudget("x", platform, 8 * GIB, 8 * GIB, 0, "", bandwidth_bytes_s=1e12, link_bytes_s=2e10)
+        plan = make_plan(facts, budget, Ask(ctx=4096, weight_budget=2 * GIB))
+        steps[platform] = step_bound_s(plan, 0)
+        stored = paged_read_bytes(plan) / 2e10
+        assert ("taking turns" in speed_of(plan).basis) == (platform == "cuda")
+    assert steps["metal"] == pytest.approx(stored)
+    assert steps["cuda"] == pytest.approx(stored + weight_read_bytes(facts) / 1e12)
