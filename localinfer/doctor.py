@@ -16,7 +16,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Literal
 
 from localinfer import __version__, paths
-from localinfer.errors import LocalinferError
+from localinfer.errors import BackendError, LocalinferError
 from localinfer.units import GIB, format_bytes, format_bytes_both
 
 if TYPE_CHECKING:
@@ -146,6 +146,13 @@ def _nvidia() -> Iterator[Finding]:
         return
     import pynvml
 
+    from localinfer.backends.mlx.cuda_device import check_cuda
+
+    try:
+        check_cuda(pynvml)
+    except BackendError as error:
+        yield Finding("WARN", "nvidia", str(error), error.hint)
+        return
     pynvml.nvmlInit()
     try:
         driver = _text(pynvml.nvmlSystemGetDriverVersion())

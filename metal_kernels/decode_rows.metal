@@ -1,6 +1,7 @@
 // y (n_rows, n_in) of type T: rows of W decoded. Template: T, GATHER. Row i is ids[i], or first + i without GATHER.
-// sizes = [n_in, first]. Grid: a thread for each unit of a row in x, rows in y.
-const int unit = thread_position_in_grid.x, i = thread_position_in_grid.y;
+// sizes = [n_in, first, threads a row]. Grid: a thread for each unit of a row, rounded up to `threads a row`, row by row
+// in x (there may be more rows than CUDA allows in y).
+const int i = thread_position_in_grid.x / sizes[2], unit = thread_position_in_grid.x % sizes[2];
 const int n_in = sizes[0];
 if (unit < n_in / Block::VALUES * Block::PARTS) {
   const int64_t row = GATHER ? int64_t(ids[i]) : int64_t(sizes[1]) + i;

@@ -1,6 +1,6 @@
 // x (n, 32) float32 -> n blocks of q4_0 as bytes: d = (the value of largest size, the first of equals) / -8 as f16,
-// then min(15, trunc(x / d + 8.5)), value i low and value i + 16 high in byte i. Grid: 32 threads in x, blocks in y.
-const int lane = thread_index_in_simdgroup, block = threadgroup_position_in_grid.y;
+// then min(15, trunc(x / d + 8.5)), value i low and value i + 16 high in byte i. Grid: 32 threads a block in x.
+const int lane = thread_index_in_simdgroup, block = threadgroup_position_in_grid.x;
 LI_SHARED int steps[32];
 const float v = x[int64_t(block) * 32 + lane];
 const float size = v < 0.0f ? -v : v;

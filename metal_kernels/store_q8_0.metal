@@ -1,6 +1,6 @@
 // x (n, 32) float32 -> n blocks of q8_0 as bytes: d = max |x| / 127 as f16, then x / d rounded, halves away from zero.
-// Grid: 32 threads in x, blocks in y.
-const int lane = thread_index_in_simdgroup, block = threadgroup_position_in_grid.y;
+// Grid: 32 threads a block in x (a long chunk has more blocks than CUDA allows in y).
+const int lane = thread_index_in_simdgroup, block = threadgroup_position_in_grid.x;
 const float v = x[int64_t(block) * 32 + lane];
 const float d = simd_max(v < 0.0f ? -v : v) / 127.0f;
 float inverse = d > 0.0f ? 1.0f / d : 0.0f;

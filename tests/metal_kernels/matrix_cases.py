@@ -139,10 +139,10 @@ def run_linear(m: Matrix, n_out: int, x: np.ndarray, bias: np.ndarray | None = N
 
 
 def run_rows(m: Matrix, ids: np.ndarray, first: int, n: int, dtype: str, gather: bool) -> Run:
-    units = m.n_in // BLOCKS[m.type].values * BLOCKS[m.type].parts
+    a_row = -(-m.n_in // BLOCKS[m.type].values * BLOCKS[m.type].parts // 32) * 32
     return run_kernel(
-        block_kernel("decode_rows", m.type), [m.words, ids, np.array([m.n_in, first], np.int32)],
-        [("T", dtype), ("GATHER", int(gather))], (-(-units // 32) * 32, n, 1), (32, 1, 1), [(n, m.n_in)], [dtype],
+        block_kernel("decode_rows", m.type), [m.words, ids, np.array([m.n_in, first, a_row], np.int32)],
+        [("T", dtype), ("GATHER", int(gather))], (a_row * n, 1, 1), (32, 1, 1), [(n, m.n_in)], [dtype],
     )  # fmt: skip
 
 

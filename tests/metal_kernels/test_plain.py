@@ -30,7 +30,7 @@ def test_stored_blocks_are_ggmls_to_the_bit(kv_type: str) -> None:
     x[5:60] = np.round(x[5:60] * 8) / 8  # ties
     n_bytes = 34 if kv_type == "q8_0" else 18
     run = run_kernel(
-        plain_kernel(f"store_{kv_type}"), [x], [], (32, len(x), 1), (32, 1, 1), [(len(x), n_bytes)], ["uint8"]
+        plain_kernel(f"store_{kv_type}"), [x], [], (32 * len(x), 1, 1), (32, 1, 1), [(len(x), n_bytes)], ["uint8"]
     )
     expected = quantize(x, GGMLType[kv_type.upper()])
     assert np.array_equal(run.outputs[0], expected)

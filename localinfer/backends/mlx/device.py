@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import mlx.core as mx
 
 from localinfer.device import installed_bytes
+from localinfer.errors import BackendError
 from localinfer.units import GIB, MIB
 
 Target = Literal["metal", "cuda", "cpu"]
 # Half precision on every GPU is float16: M1 and M2 compute bfloat16 in software, and elsewhere its 8 bits cost accuracy
 # (tiny models, host execution: logits off by 0.19 instead of 0.026). gpu_linear.py keeps products within its range.
 HALF = mx.float16
+OLDEST_MLX = (0, 32, 4)  # older ones may take an adopted buffer for their own and write into the file's pages
 CACHE_BYTES = 512 * MIB  # freed buffers that MLX may keep: a chunk's activations, not gigabytes
 
 
@@ -34,7 +37,8 @@ class MLXDevice:
 
 
 def find_device() -> MLXDevice:
-    """The device of this MLX build. BackendError on an NVIDIA card or driver that is too old."""
+    """The device of this MLX build. BackendError on an MLX, an NVIDIA card or a driver that is too old."""
+    check_version(mx.__version__)
     if mx.metal.is_available():
         return metal_device(mx.device_info())
     if mx.cuda.is_available():
@@ -43,6 +47,13 @@ def find_device() -> MLXDevice:
         card = check_cuda()
         return MLXDevice("cuda", card.name, card.free_bytes, HALF, (f"compute capability {card.capability}",))
     return MLXDevice("cpu", "mlx-cpu", installed_bytes(), mx.float32)
+
+
+def check_version(found: str) -> None:
+    """BackendError below OLDEST_MLX."""
+    if tuple(int(part) for part in re.findall(r"\d+", found)[:3]) < OLDEST_MLX:
+        needed = ".".join(map(str, OLDEST_MLX))
+        raise BackendError(f"expected mlx {needed} or newer, found {found}", "pip install -U mlx")
 
 
 def metal_device(info: dict[str, Any]) -> MLXDevice:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 
 import mlx.core as mx
 
@@ -38,6 +39,7 @@ class MatvecShape:
     width: int
 
 
+@cache
 def matvec_shape(gtype: GGMLType, n_x: int, target: str) -> MatvecShape:
     """More rows a group share one read of x; fewer leave registers for the sums of a wide x. Counted, not yet tuned."""
     width = width_of(n_x)
@@ -110,7 +112,7 @@ class BlockLinear:
     def _rows_of_each(self, w: BlockWeight, first: int, n: int) -> mx.array:
         """Rows first..first+n-1 of every expert, decoded: (E * n, n_in)."""
         ids = mx.arange(w.shape[0])[:, None] * w.n_out + mx.arange(first, first + n)[None, :]
-        return self._decode(w, ids.reshape(-1).astype(mx.int32), ints(w.n_in, 0), ids.size, self.half, gather=True)
+        return self._decode(w, ids.reshape(-1).astype(mx.int32), 0, ids.size, self.half, gather=True)
 
     def _product(self, x: mx.array, w: BlockWeight) -> mx.array:
         """By decoded tiles."""
@@ -133,19 +135,18 @@ class BlockLinear:
         if w.type in _FLOATS and _FLOATS[w.type] == self.half:
             words = w.n_in * self.half.size // w.words.dtype.size  # of a row; a stack's values may pass an int32
             return w.words[first * words : end * words].view(self.half).reshape(end - first, w.n_in)
-        return self._decode(w, ints(0), ints(w.n_in, first), end - first, self.half, gather=False)
+        return self._decode(w, ints(0), first, end - first, self.half, gather=False)
 
     def rows(self, w: BlockWeight, ids: Sequence[int]) -> mx.array:
         """Some rows in float32: (n, n_in)."""
-        return self._decode(w, mx.array(list(ids), mx.int32), ints(w.n_in, 0), len(ids), mx.float32, gather=True)
+        return self._decode(w, mx.array(list(ids), mx.int32), 0, len(ids), mx.float32, gather=True)
 
-    def _decode(
-        self, w: BlockWeight, ids: mx.array, sizes: mx.array, n: int, dtype: mx.Dtype, gather: bool
-    ) -> mx.array:
+    def _decode(self, w: BlockWeight, ids: mx.array, first: int, n: int, dtype: mx.Dtype, gather: bool) -> mx.array:
         geometry = BLOCKS[w.type]
         units = w.n_in // geometry.values * geometry.parts
         threads = min(256, whole(units, 32))
+        a_row = whole(units, threads)
         return self._gpu.launch(
-            block_kernel("decode_rows", w.type), [w.words, ids, sizes], [("T", dtype), ("GATHER", int(gather))],
-            (whole(units, threads), n, 1), (threads, 1, 1), [(n, w.n_in)], [dtype],
+            block_kernel("decode_rows", w.type), [w.words, ids, ints(w.n_in, first, a_row)],
+            [("T", dtype), ("GATHER", int(gather))], (a_row * n, 1, 1), (threads, 1, 1), [(n, w.n_in)], [dtype],
         )[0]  # fmt: skip

@@ -289,3 +289,16 @@ def test_each_head_takes_its_own_matrix(n: int) -> None:
     found = np.array(GpuOps(HostLauncher(), mx.float32).head_linear(mx.array(x), blocks.up))
     expected = ReferenceOps().head_linear(x, exact.up)
     assert found.shape == (n, 8, 96) and np.abs(found - expected).max() < 1e-5 * np.abs(expected).max()
+
+
+def test_decoding_begins_while_the_rest_is_built(adopting: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every few layers of a token; never in a prompt, whose layers are long enough."""
+    begun: list[int] = []
+    monkeypatch.setattr("localinfer.backends.mlx.gpu_ops.LAYERS_AT_ONCE", 2)
+    monkeypatch.setattr(mx, "async_eval", lambda y: begun.append(y.shape[0]))
+    model, _ = loaded("gemma3")
+    kv = model.new_kv(KVSpec.from_config(model.config, 64, "f32", "f32", 32))
+    model.forward(tokens("gemma3")[:30], kv, 1)
+    assert begun == []
+    model.forward(tokens("gemma3")[30:31], kv, 1)
+    assert begun == [1] * (model.config.n_layers // 2) and begun
