@@ -1,4 +1,4 @@
-/* The table of types, and plain C decoders of all but the codebook types (blocks_iq.c). */
+/* The table of types, and plain C decoders of all but the codebook and ternary types (blocks_iq.inc). */
 #include "blocks.h"
 #include "blocks_iq.h"
 
@@ -269,29 +269,6 @@ static void group_iq4_xs(const uint8_t *src, int n, li_group *g)
     }
 }
 
-/* Digit k of a byte that is a fraction in base 3. */
-static int ternary(uint8_t byte, int power) { return (uint8_t)(byte * power) * 3 >> 8; }
-
-static void group_tq1_0(const uint8_t *src, int n, li_group *g)
-{
-    static const struct { int start, bytes, digits; } parts[3] = {{0, 32, 5}, {32, 16, 5}, {48, 4, 4}};
-    int16_t *q = g->q;
-    (void)n;
-    fill(g->d, li_load_half(src + 52));
-    for (int p = 0; p < 3; p++)
-        for (int k = 0, power = 1; k < parts[p].digits; k++, power *= 3)
-            for (int j = 0; j < parts[p].bytes; j++)
-                *q++ = (int16_t)(ternary(src[parts[p].start + j], power) - 1);
-}
-
-static void group_tq2_0(const uint8_t *src, int n, li_group *g)
-{
-    (void)n;
-    fill(g->d, li_load_half(src + 64));
-    planes(src, 64, 32, 2, 1, 0, g->q);
-    shift_all(g->q, -1);
-}
-
 /* -- the table ------------------------------------------------------------------------------------------------------*/
 
 #define INT(values, bytes, mins, decode) {values, bytes, LI_KIND_INT, mins, decode, 0}
@@ -324,8 +301,8 @@ const li_type_info li_types[LI_N_TYPES] = {
     [LI_IQ3_S] = INT(256, 110, 0, li_group_iq3_s),
     [LI_IQ4_NL] = INT(32, 18, 0, group_iq4_nl),
     [LI_IQ4_XS] = INT(256, 136, 0, group_iq4_xs),
-    [LI_TQ1_0] = INT(256, 54, 0, group_tq1_0),
-    [LI_TQ2_0] = INT(256, 66, 0, group_tq2_0),
+    [LI_TQ1_0] = INT(256, 54, 0, li_group_tq1_0),
+    [LI_TQ2_0] = INT(256, 66, 0, li_group_tq2_0),
     [LI_MXFP4] = INT(32, 17, 0, group_mxfp4),
 };
 

@@ -94,6 +94,17 @@ static const li_avx2_kernels *const kernels[LI_N_TYPES] = {
     [LI_MXFP4] = &li_avx2_mxfp4,
 };
 
+li_group_decoder *li_avx2_decoder(const li_type_info *t)
+{
+    static li_group_decoder *const decoders[LI_N_TYPES] = {
+        [LI_IQ1_S] = li_group_iq1_s_avx2,     [LI_IQ1_M] = li_group_iq1_m_avx2,   [LI_IQ2_XXS] = li_group_iq2_xxs_avx2,
+        [LI_IQ2_XS] = li_group_iq2_xs_avx2,   [LI_IQ2_S] = li_group_iq2_s_avx2,   [LI_IQ3_XXS] = li_group_iq3_xxs_avx2,
+        [LI_IQ3_S] = li_group_iq3_s_avx2,     [LI_TQ1_0] = li_group_tq1_0_avx2,   [LI_TQ2_0] = li_group_tq2_0_avx2,
+    };
+    li_group_decoder *decoder = decoders[t - li_types];
+    return decoder ? decoder : t->decode_group;
+}
+
 /* Up to so many tokens rows are read straight from their blocks. */
 enum { MOST_ROW_TOKENS = 8 };
 

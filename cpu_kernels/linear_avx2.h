@@ -15,6 +15,7 @@
 #if LI_X86
 
 #include "blocks_avx2.h"
+#include "blocks_iq.h"
 
 #if defined(__clang__)
 #define LI_UNROLL_8 _Pragma("unroll")
@@ -48,6 +49,9 @@ typedef struct {
 extern const li_avx2_kernels li_avx2_q4_0, li_avx2_q4_1, li_avx2_q5_0, li_avx2_q5_1, li_avx2_q8_0, li_avx2_q2_k,
     li_avx2_q3_k, li_avx2_q4_k, li_avx2_q5_k, li_avx2_q6_k, li_avx2_iq4_nl, li_avx2_iq4_xs, li_avx2_mxfp4,
     li_avx2_decoded, li_avx2_decoded_nibbles;
+
+/* The fastest decoder of a type that the kernels have none of their own for. */
+li_group_decoder *li_avx2_decoder(const li_type_info *t);
 
 /* n <= 4 tokens, prepared from xq on, times a tile of n_rows. */
 typedef void li_tile_tokens(int n, const li_block_tile *tile, int64_t n_in, const char *xq, float *y, int64_t ldy,

@@ -1,5 +1,5 @@
 /* Kernels of the types with blocks of 32 values. */
-#include "linear_avx2_rows.h"
+#include "linear_avx2_kernels.h"
 
 #if LI_X86
 

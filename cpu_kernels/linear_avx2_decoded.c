@@ -1,5 +1,5 @@
 /* Kernels of all other types, whose blocks plain C decodes, and of matrices of less than four rows. */
-#include "linear_avx2_rows.h"
+#include "linear_avx2_kernels.h"
 
 #if LI_X86
 
