@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from importlib.metadata import version
 from typing import Any, Literal
 
 import mlx.core as mx
@@ -38,7 +39,7 @@ class MLXDevice:
 
 def find_device() -> MLXDevice:
     """The device of this MLX build. BackendError on an MLX, an NVIDIA card or a driver that is too old."""
-    check_version(mx.__version__)
+    check_version(version("mlx"))
     if mx.metal.is_available():
         return metal_device(mx.device_info())
     if mx.cuda.is_available():
