@@ -4,8 +4,8 @@
     python benchmarks/tokenizer_speed.py FILE.gguf... [--text PROSE.txt] [--reps 3]
 
 Seconds of the processor, so that other programs do not count. Prose is the text of Python's own `help()` topics (466
-KB; some characters are not ASCII) or the first megabyte of --text. Each repeat builds a tokenizer anew, so that every word is new to it; the fastest counts. Without spaces:
-random letters of 1 MB and of a quarter of that; linear means that the time a byte costs is the same.
+KB; some characters are not ASCII) or the first megabyte of --text. Each repeat builds a tokenizer anew, so that every
+word is new to it; the fastest counts. Without spaces: random letters of 1 MB and of a quarter of that; linear means that the time a byte costs is the same.
 """
 
 from __future__ import annotations
