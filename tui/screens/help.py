@@ -50,18 +50,18 @@ class HelpScreen(ModalScreen[None]):
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,q,f1", "dismiss(None)", "close")]
 
     def compose(self) -> ComposeResult:
-        colours = self.app.theme_variables
+        colours, most = self.app.theme_variables, min(20, self.app.size.width // 3)
         with Vertical(classes="dialog large"):
             yield Static("Keys and commands", classes="dialog-title")
             with VerticalScroll():
-                yield Static(two_columns(KEYS, colours["accent"]), classes="detail")
+                yield Static(two_columns(KEYS, colours["accent"], most), classes="detail")
                 yield Static("")
                 commands = [(f"/{c.name} {c.argument}".strip(), c.help) for c in COMMANDS]
-                yield Static(two_columns(commands, colours["primary"]), classes="detail")
+                yield Static(two_columns(commands, colours["primary"], most), classes="detail")
             yield Static("↑ ↓ scroll · Esc closes", classes="dialog-keys")
 
 
-def two_columns(rows: Sequence[tuple[str, str]], colour: str, most: int = 20, bold: bool = True) -> Table:
+def two_columns(rows: Sequence[tuple[str, str]], colour: str, most: int, bold: bool = True) -> Table:
     """Names and what they mean, which wraps under itself. `most`: cells of a name."""
     table = Table.grid(padding=(0, 2, 0, 0))
     table.add_column(style=Style(color=colour, bold=bold), width=min(max(len(name) for name, _ in rows), most))

@@ -54,7 +54,7 @@ class ModelsScreen(Screen[ModelRow | None]):
         Binding("enter", "load", "load", key_display="⏎", priority=True),
         Binding("f2", "plan", "plan"),
         Binding("i", "details", "details"),
-        Binding("o", "open", "open a file"),
+        Binding("o", "open", "open"),
         Binding("p", "pull", "pull"),
         Binding("s", "stop_pull", "pause the pull"),
         Binding("d,delete", "delete", "delete", key_display="d"),

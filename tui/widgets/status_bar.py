@@ -12,7 +12,7 @@ from textual.widget import Widget
 from localinfer.tui.bridge import PagingState, disk_is_slow
 from localinfer.units import format_bytes
 
-GAUGE, SHORT_GAUGE = 10, 4  # cells; the short one where the bar is narrow
+GAUGE, SHORT_GAUGE = 10, 3  # cells; the short one where the bar is narrow
 NARROW = 60  # cells
 LIMIT_IS_NEAR = 0.6  # of the context
 
@@ -75,10 +75,10 @@ class StatusBar(Widget):
     line = reactive(StatusLine())
 
     def render(self) -> Text:
-        parts = self._parts(self.line)
-        while len(parts) > 1 and sum(part.cell_len for part in parts) + 3 * (len(parts) - 1) > self.size.width - 2:
+        parts, gap = self._parts(self.line), 3 if self.size.width >= NARROW else 2
+        while len(parts) > 1 and sum(part.cell_len + gap for part in parts) - gap > self.size.width:
             parts.pop()
-        return Text("   ").join(parts)
+        return Text(" " * gap).join(parts)
 
     def _parts(self, line: StatusLine) -> list[Text]:
         """Most important first."""
