@@ -141,7 +141,7 @@ class LocalinferApp(App[int]):
             if options is not None:
                 while self.screen is not self.chat:
                     self.pop_screen()
-                self.open_model(path, options)
+                self.chat.load_chosen(path, options)
 
         self.push_screen(PlanScreen(path, self.options), load)
 

@@ -284,6 +284,23 @@ async def test_settings_are_edited_and_hold_at_once(make_app, monkeypatch):
         assert app.bridge.service.asked[0][1].temperature == 0
 
 
+@pytest.mark.parametrize("keys", [("ctrl+o", "enter"), ("f2", "ctrl+l")])
+async def test_another_model_waits_until_the_answer_is_written(make_app, three_models, keys):
+    app = make_app(service=ScriptedService([Answer("word " * 500, tok_s=50)], planner=planner), model="/m/small.gguf")
+    async with app.run_test(size=(100, 24)) as pilot:
+        await ask(pilot, "go", wait=False)
+        await until(lambda: app.chat.answering.view is not None and app.chat.answering.view.text)
+        await pilot.press(keys[0])
+        await until(
+            lambda: app.screen is not app.chat and (getattr(app.screen, "plan", 0) or app.screen.query("#models-head"))
+        )
+        await until(lambda: getattr(app.screen, "rows", 0) or getattr(app.screen, "plan", 0))
+        await pilot.press(keys[1])
+        await until(lambda: any("still being written" in n.message for n in app._notifications))
+        assert app.screen is app.chat and len(app.bridge.service.opened) == 1 and app.session.turn is not None
+        await pilot.press("escape")
+
+
 async def test_a_model_file_is_opened_by_its_path(make_app, three_models):
     app = make_app(service=ScriptedService([Answer("hi")], planner=planner), model="")
     async with app.run_test(size=(100, 24)) as pilot:

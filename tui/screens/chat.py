@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from localinfer.tui.app import LocalinferApp
 
 SAVE_AGAIN_S = 5.0  # what a full disk refused
+NOTICE_S = 20.0  # what is said of a model when it is loaded: often why it is slow
 COUNT_DELAY_S = 0.2  # after the last key
 TRY_ANOTHER = "Ctrl+R tries again, Ctrl+O lists the models."
 NOTICE_ID = -1  # of views that are not part of the conversation
@@ -220,7 +221,7 @@ class ChatScreen(ChatCommands, Screen[None]):
             unsaved=self.session.conversation.write_error,
         )  # fmt: skip
         for notice in status.notices:
-            self.notify(notice, markup=False)
+            self.notify(notice, markup=False, timeout=NOTICE_S)
 
     def _take_plan(self, plan: Any) -> None:
         self.answering.disk_forecast = _disk_forecast(plan)

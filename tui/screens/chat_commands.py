@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -50,12 +51,15 @@ class ChatCommands(_Base):
         def leave_edit(self) -> None: ...
 
     def run_command(self, command: Command, argument: str) -> None:
+        self._attempt(f"/{command.name}", lambda: getattr(self, f"command_{command.name}")(argument))
+
+    def _attempt(self, title: str, do: Callable[[], None]) -> None:
         """Errors of the tree become a line on screen."""
         try:
-            getattr(self, f"command_{command.name}")(argument)
+            do()
         except LocalinferError as error:
             text = f"{error.message}\n{in_app_words(error.hint)}".strip()
-            self.notify(text, title=f"/{command.name}", severity="error", markup=False)
+            self.notify(text, title=title, severity="error", markup=False)
 
     # conversations
 
@@ -91,7 +95,7 @@ class ChatCommands(_Base):
         def copy(yes: bool | None) -> None:
             if yes:
                 store = self.session.store
-                self._show_other(store.copy(store.read(conversation_id)))
+                self._attempt("Copy", lambda: self._show_other(store.copy(store.read(conversation_id))))
 
         self.app.push_screen(ConfirmScreen(f"{error.message.capitalize()}.\nGo on here in a copy of it?"), copy)
 
@@ -257,7 +261,7 @@ class ChatCommands(_Base):
 
         def load(row: ModelRow | None) -> None:
             if row is not None:
-                self.load(row.path, self.app.options)
+                self.load_chosen(row.path, self.app.options)
 
         self.app.push_screen(ModelsScreen(), load)
 
@@ -280,6 +284,10 @@ class ChatCommands(_Base):
         """Another model, or the same with other options. The conversation stays."""
         self._must_be_idle()
         self.app.open_model(path, options)
+
+    def load_chosen(self, path: str, options: EngineOptions) -> None:
+        """`load` for what was chosen on another screen, while an answer may have begun to be written."""
+        self._attempt("Load", lambda: self.load(path, options))
 
     def _must_have_model(self) -> None:
         if not self.app.model_path:
