@@ -40,6 +40,12 @@ class SyntheticEngine:
     def status(self) -> EngineStatus:
         return EngineStatus(state="ready", model="Synthetic", quant="Q8_0", ctx=16384, has_template=True)
 
+    def save(self, go_on: Callable[[], bool] = lambda: True) -> bool:
+        return False  # there is no KV cache
+
+    def count_tokens(self, text: str) -> int:
+        return len(tokens_of(text))
+
     def chat(
         self, messages: Any, params: Any, turn_id: int, cancelled: Callable[[], bool], **settings: Any
     ) -> Iterator[GenerationEvent]:
