@@ -5,7 +5,8 @@
 
 Seconds of the processor, so that other programs do not count. Prose is the text of Python's own `help()` topics (466
 KB; some characters are not ASCII) or the first megabyte of --text. Each repeat builds a tokenizer anew, so that every
-word is new to it; the fastest counts. Without spaces: random letters of 1 MB and of a quarter of that; linear means that the time a byte costs is the same.
+word is new to it; the fastest counts. Without spaces: random letters of 1 MB and of a quarter of that; linear means
+that the time a byte costs is the same.
 """
 
 from __future__ import annotations
