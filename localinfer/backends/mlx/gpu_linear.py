@@ -82,7 +82,8 @@ class BlockLinear:
     def experts(self, x: mx.array, w: BlockWeight, by: Sorted, share: int = 1) -> mx.array:
         """Row i // share of x (by.order's, n_in) through the matrix of sorted pair i of w (E, n_out, n_in)."""
         n_pairs = by.experts.size
-        if by.width == max(WIDTHS) and n_pairs > MANY_PAIRS * w.shape[0]:
+        many = by.width == WIDTHS[-1] and n_pairs > MANY_PAIRS * w.shape[0]
+        if many and self._gpu.target == "metal":  # elsewhere mx.gather_mm may be missing, or without half precision
             return self._decoded_experts(x, w, by)
         shape = matvec_shape(w.type, by.width, self._gpu.target)
         blocks = -(-w.n_out // (shape.rows * shape.groups))

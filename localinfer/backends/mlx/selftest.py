@@ -28,13 +28,14 @@ from localinfer.backends.mlx.kv import MLXKV
 from localinfer.backends.mlx.launch import CudaLauncher, Launcher, MetalLauncher, whole
 from localinfer.backends.mlx.weights import BlockWeight
 from localinfer.backends.reference.kv import ReferenceKV
-from localinfer.backends.reference.ops import ReferenceOps
+from localinfer.backends.reference.ops import ReferenceOps, ReferenceWeight
 from localinfer.errors import LocalinferError
 from localinfer.formats.dequant import dequantize
 from localinfer.formats.ggml_types import GGMLType
 from localinfer.formats.quant import random_blocks
 from localinfer.kv.spec import PAGE_TOKENS, KVLayer, KVSpec
-from localinfer.models.config import AttentionConfig
+from localinfer.models.config import AttentionConfig, MoEConfig
+from localinfer.models.ops import MoEWeights
 from localinfer.units import GIB, MIB
 
 TIMED_TYPES = (GGMLType.Q4_K, GGMLType.Q6_K, GGMLType.Q8_0, GGMLType.Q4_0, GGMLType.MXFP4)
@@ -100,6 +101,7 @@ def run(setup: Setup | None = None, progress: Callable[[str], None] = lambda tex
 
 def _checks(setup: Setup) -> Iterator[tuple[str, Callable[[], Iterable[Check]]]]:
     yield "kernels", lambda: _matrices(setup)
+    yield "experts", lambda: _experts(setup)
     yield "attention", lambda: _attention(setup)
     yield "zero copies", lambda: _zero_copies(setup)
     yield "bandwidth", lambda: _bandwidth(setup)
@@ -153,6 +155,26 @@ def _matrices(setup: Setup) -> Iterator[Check]:
         parts = ", ".join(f"{e:.1e}" for e in errors)
         detail = f"error of 1, 3, 16, 33 vectors {parts}; rows {'equal' if same else 'differ'}"
         yield Check(f"matrix {gtype.name}", good, detail)
+
+
+def _experts(setup: Setup) -> Iterator[Check]:
+    """A layer of 8 experts, 2 a token: one token, a draft, a prompt by tiles of blocks, one by decoded tiles."""
+    ops, reference, rng = GpuOps(setup.launcher, setup.device.half), ReferenceOps(), np.random.default_rng(3)
+    shapes = {"router": (8, 64), "up": (8, 96, 64), "gate": (8, 96, 64), "down": (8, 64, 96)}
+    on_device, exact = {}, {}
+    for name, shape in shapes.items():
+        raw = np.ascontiguousarray(random_blocks(GGMLType.Q8_0, shape, rng)).reshape(-1).view(np.uint8)
+        found = Adopted(mx.array(raw.view(np.uint32)), 0, raw.size)
+        on_device[name] = BlockWeight(memoryview(raw.data), GGMLType.Q8_0, shape, found)
+        exact[name] = ReferenceWeight(memoryview(raw.data), GGMLType.Q8_0, shape)
+    moe, errors = MoEConfig(8, 2, 96), []
+    for n in (1, 5, 40, 300):
+        x = rng.standard_normal((n, 64)).astype(np.float32) * np.float32(0.02)
+        y = np.array(ops.moe(mx.array(x), MoEWeights(**on_device), moe, "silu"))
+        expected = reference.moe(x, MoEWeights(**exact), moe, "silu")
+        errors.append(float(np.abs(y - expected).max() / np.abs(expected).max()))
+    good = max(errors[:2]) < 2e-5 and max(errors) < 2e-2
+    yield Check("experts", good, f"error of 1, 5, 40, 300 tokens {', '.join(f'{e:.1e}' for e in errors)}")
 
 
 def _attention(setup: Setup) -> Iterator[Check]:

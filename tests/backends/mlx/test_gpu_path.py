@@ -229,7 +229,7 @@ def test_selftest_runs_its_checks_and_reports_the_refused_adoption() -> None:
     failed = [c for c in report.checks if c.passed is False]
     assert [c.name for c in failed] == ["zero copies"] and "without a copy" in failed[0].detail
     names = {c.name for c in report.checks}
-    assert {"matrix Q8_0", "attention over q8_0", "attention over q4_0", "watchdog", "prefill Q8_0"} <= names
+    assert {"experts", "matrix Q8_0", "attention over q8_0", "attention over q4_0", "watchdog", "prefill Q8_0"} <= names
     assert {"bandwidth Q8_0, 16 vectors", "attention over q4_0 at 32", "attention over f16 at 32"} <= names
     assert report.text().isascii() and not report.passed
 
@@ -302,3 +302,14 @@ def test_decoding_begins_while_the_rest_is_built(adopting: None, monkeypatch: py
     assert begun == []
     model.forward(tokens("gemma3")[30:31], kv, 1)
     assert begun == [1] * (model.config.n_layers // 2) and begun
+
+
+def test_cuda_never_needs_a_grouped_product(monkeypatch: pytest.MonkeyPatch) -> None:
+    """MLX's CUDA builds may have no gather_mm: a prompt of many pairs takes tiles of blocks there."""
+    monkeypatch.setattr("localinfer.backends.mlx.gpu_linear.MANY_PAIRS", 2)
+    monkeypatch.setattr(mx, "gather_mm", lambda *a, **k: pytest.fail("a grouped product"))
+    launcher = HostLauncher("cuda")
+    blocks, _ = moe_weights(8, 64, 96, biased=False)
+    x = np.random.default_rng(0).standard_normal((40, 64)).astype(np.float32)
+    mx.eval(GpuOps(launcher, mx.float32).moe(mx.array(x), blocks, MoEConfig(8, 2, 96), "silu"))
+    assert launcher.launches["li_linear_experts_q8_0"] == 3
