@@ -18,6 +18,7 @@
 #include "experts.h"
 #include "linear.h"
 #include "measure.h"
+#include "merge.h"
 #include "pager.h"
 #include "threads.h"
 

@@ -22,11 +22,12 @@ def add_parser(subparsers: Any) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    from localinfer.backends.cpu.merge import open_merge_table
     from localinfer.formats.model_file import open_model_file
     from localinfer.models.tokenizer import open_tokenizer
 
     with open_model_file(resolve(args.model)) as file:
-        tokenizer = open_tokenizer(file)
+        tokenizer = open_tokenizer(file, open_merge_table)
         ids = tokenizer.encode(read_prompt(args.prompt), not args.no_special, not args.plain)
         pieces = [tokenizer.piece(i) for i in ids]
     if args.json:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from localinfer.backends.base import Backend, LoadedModel, PagingState, Progress
+from localinfer.backends.cpu.merge import open_merge_table
 from localinfer.engine.answer_text import AnswerText, PlainSplitter, Splitter
 from localinfer.engine.backend_choice import open_backend_for
 from localinfer.engine.conversation import Conversation
@@ -85,7 +86,8 @@ def open_engine(
         model = backend.load(file, config, lambda fraction, text: progress(0.1 + 0.8 * fraction, text), plan.paging)
         stack.callback(model.close)
         progress(0.9, "reading the tokenizer")
-        engine = Engine(file, config, model, backend, options, plan.ask.ctx, plan, open_tokenizer(file))
+        tokenizer = open_tokenizer(file, open_merge_table)
+        engine = Engine(file, config, model, backend, options, plan.ask.ctx, plan, tokenizer)
         _ = engine.conversation  # what the kernels cannot do shows now, not in a chat
         stack.pop_all()
     note_use(path)

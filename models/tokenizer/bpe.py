@@ -6,36 +6,44 @@ Words come from the pre-tokenizer; each is spelled in byte characters, then merg
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
-from localinfer.models.tokenizer.byte_chars import byte_chars
+from localinfer.models.tokenizer.byte_chars import byte_chars, byte_chars_of
 from localinfer.models.tokenizer.chunks import SPACE, Chunker, PairSplitter
-from localinfer.models.tokenizer.merging import merge_symbols
+from localinfer.models.tokenizer.merging import Merger, OpenTable
 from localinfer.models.tokenizer.pretokenizers import PreTokenizer
 from localinfer.models.tokenizer.vocabulary import Vocabulary
 from localinfer.models.tokenizer.word_cache import WordCache
 
 # A word longer than this is first cut where no merge rule joins its neighbours.
-_LONG_WORD = 64
+_LONG_WORD = 512
 
 
 class BPE:
     """Text without special tokens -> ids."""
 
-    def __init__(self, vocabulary: Vocabulary, merges: Sequence[str], pre: PreTokenizer, ignore_merges: bool) -> None:
+    def __init__(
+        self,
+        vocabulary: Vocabulary,
+        merges: Sequence[str],
+        pre: PreTokenizer,
+        ignore_merges: bool,
+        open_table: OpenTable | None = None,
+    ) -> None:
         self._ids = vocabulary.ids
         # Of a repeated rule the first counts, so the list is read from its end.
-        self._ranks: dict[str, int] = dict(zip(reversed(merges), range(len(merges) - 1, -1, -1), strict=True))
+        ranks: dict[str, float] = dict(zip(reversed(merges), range(len(merges) - 1, -1, -1), strict=True))
+        self._merger = Merger(ranks, " ", open_table, merges)
         self._whole_words = ignore_merges
         self._byte_encoded = pre.byte_encoded
         self._byte_ids = vocabulary.byte_ids()
-        self._pairs = PairSplitter(lambda: "\0".join(self._ranks), " ")
+        self._pairs = PairSplitter(lambda: "\0".join(ranks), " ")
         self._split = pre.splitter()
         if not pre.byte_encoded:
             made = {rule.replace(" ", "", 1) for rule in merges}
             self._split_line = Chunker(made, made).split
-        self._words = WordCache(self._encode_word)
-        self._parts = WordCache(self._merged)  # of long words; in their spelling
+        self._words = WordCache(self._encode_word, self._encode_words)
+        self._parts = WordCache(self._merged, self._all_merged)  # of long words; in their spelling
 
     @property
     def own_special_ids(self) -> Collection[int]:
@@ -44,8 +52,15 @@ class BPE:
 
     def encode(self, text: str) -> list[int]:
         """Ids of `text`, in which no special token is looked for."""
+        return next(self.encode_all([text]))
+
+    def encode_all(self, texts: Sequence[str]) -> Iterator[list[int]]:
+        """Ids of each of `texts`."""
         if self._byte_encoded:
-            return self._words.ids_of(self._split(text))
+            return self._words.ids_of_each(list(map(self._split, texts)))
+        return map(self._encode_lines, texts)
+
+    def _encode_lines(self, text: str) -> list[int]:
         return [i for line in self._split(text.replace(" ", SPACE)) for i in self._encode_line(line)]
 
     def _encode_line(self, line: str) -> Sequence[int]:
@@ -56,14 +71,30 @@ class BPE:
 
     def _encode_word(self, word: str) -> list[int]:
         spelled = byte_chars(word) if self._byte_encoded else word
-        if (self._whole_words or spelled[0] == "\n") and spelled in self._ids:
-            return [self._ids[spelled]]
+        whole = self._whole(spelled)
+        if whole is not None:
+            return [whole]
         if len(spelled) > _LONG_WORD:
-            return [i for part in self._pairs.split(spelled) for i in self._parts[part]]
+            return self._parts.ids_of(self._pairs.split(spelled))
         return self._merged(spelled)
 
+    def _encode_words(self, words: Sequence[str]) -> Iterator[list[int]]:
+        spelled = byte_chars_of(words) if self._byte_encoded else words
+        for word, ids in zip(spelled, self._all_merged(spelled), strict=True):
+            whole = self._whole(word)
+            yield ids if whole is None else [whole]
+
+    def _whole(self, spelled: str) -> int | None:
+        """The id of a word that is a token and is not merged."""
+        return self._ids.get(spelled) if self._whole_words or spelled[0] == "\n" else None
+
     def _merged(self, spelled: str) -> list[int]:
-        symbols = merge_symbols(list(spelled), self._ranks, " ")
+        return self._ids_of(self._merger.symbols(spelled))
+
+    def _all_merged(self, spelled: Sequence[str]) -> Iterator[list[int]]:
+        return map(self._ids_of, self._merger.symbols_of(spelled))
+
+    def _ids_of(self, symbols: Sequence[str]) -> list[int]:
         try:
             return [self._ids[symbol] for symbol in symbols]
         except KeyError:

@@ -6,6 +6,8 @@ U+0100 on, in order. From GPT-2's encoder: https://github.com/openai/gpt-2/blob/
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 
 def _table() -> list[str]:
     printable = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
@@ -22,6 +24,12 @@ _TRANSLATION = {byte: char for byte, char in enumerate(BYTE_TO_CHAR)}
 def byte_chars(text: str) -> str:
     """UTF-8 bytes of `text` as vocabulary characters: ' é' -> 'ĠÃ©'."""
     return text.encode("utf-8").decode("latin-1").translate(_TRANSLATION)
+
+
+def byte_chars_of(texts: Sequence[str]) -> list[str]:
+    """Of each text, in one pass: NUL has a character of its own, so it can stand between them."""
+    spelled = byte_chars("\0".join(texts)).split(BYTE_TO_CHAR[0])
+    return spelled if len(spelled) == len(texts) else list(map(byte_chars, texts))
 
 
 def chars_to_bytes(token: str) -> bytes | None:

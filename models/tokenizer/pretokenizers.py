@@ -9,8 +9,9 @@ models' own tokenizer.json files; where a file has several rules in a row that o
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache
+from itertools import groupby
 from typing import Any
 
 import regex
@@ -24,8 +25,29 @@ _LOWER_CONTRACTION = r"'(?:s|t|re|ve|m|ll|d)"
 _SPACES = r"\s+(?!\S)|\s+"
 
 GPT2 = rf"{_LOWER_CONTRACTION}| ?\p{{L}}+| ?\p{{N}}+| ?[^\s\p{{L}}\p{{N}}]+|{_SPACES}"
-# GPT2 on what lies between single digits: white space before a digit stays whole, as it does before the end.
-GPT2_SINGLE_DIGITS = rf"{_LOWER_CONTRACTION}| ?\p{{L}}+|\p{{N}}| ?[^\s\p{{L}}\p{{N}}]+|\s+(?![^\s\p{{N}}])|\s+"
+
+
+def _spaces_before(cut: str) -> str:
+    """White space where an earlier rule has cut out the characters of class `cut`: before one of them it stays whole,
+    as it does before the end, and gives no space to a word."""
+    return rf"\s+(?![^\s{cut}])|\s+"
+
+
+_SPACES_BEFORE_NUMBER = _spaces_before(r"\p{N}")
+# GPT2 on what lies between single digits.
+GPT2_SINGLE_DIGITS = rf"{_LOWER_CONTRACTION}| ?\p{{L}}+|\p{{N}}| ?[^\s\p{{L}}\p{{N}}]+|{_SPACES_BEFORE_NUMBER}"
+
+
+def _gpt2_between(cut: str, space_before_number: str) -> str:
+    """GPT2 on what lies between runs of `cut` (which holds the apostrophe), with digits cut into threes after that."""
+    return (
+        rf"[{cut}]+| ?\p{{L}}+|{space_before_number}|[0-9]{{3}}|(?:(?![0-9]{{3}})\p{{N}})+"
+        rf"| ?[^\s\p{{L}}\p{{N}}{cut}]+|{_spaces_before(cut)}"
+    )
+
+
+DEFAULT = _gpt2_between(r"\p{P}$+<=>^~|", r" (?=\p{N})")
+FALCON = _gpt2_between(r"\p{P}$+<=>^~|`", r" (?=\p{N})(?:(?![0-9]{3})\p{N})*")
 
 
 def _llama3(number: str, spaces: str = _SPACES) -> str:
@@ -43,6 +65,7 @@ JAIS2 = _llama3(
     r"\p{N}{1,3}",
     "|".join(rf"\s{{{n}}}(?!\S)" for n in ("512", "256", "128", "64", "32", "16", "8", "4", "1,2")) + r"|\s",
 )
+MINICPM5 = _llama3(r"\p{N}{1,3}", _SPACES_BEFORE_NUMBER)
 UFAKZEKA = QWEN2.removeprefix(_CONTRACTION + "|")
 SEED_CODER = rf"{_CONTRACTION}|[^\r\n\p{{L}}\p{{N}}]?\p{{L}}+|\p{{N}}| ?[^\s\p{{L}}\p{{N}}\r\n]+|\s*[\r\n]+|{_SPACES}"
 BAILINGMOE = (
@@ -58,12 +81,19 @@ _UPPER = r"\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}"
 _LOWER = r"\p{Ll}\p{Lm}\p{Lo}\p{M}"
 
 
-def _o200k(number: str, suffix: str, newline: str = r"[\r\n/]*", upper: str = _UPPER, lower: str = _LOWER) -> str:
+def _o200k(
+    number: str,
+    suffix: str,
+    newline: str = r"[\r\n/]*",
+    upper: str = _UPPER,
+    lower: str = _LOWER,
+    spaces: str = _SPACES,
+) -> str:
     """The o200k shape: a word is capitals, then small letters. `suffix`: a contraction that stays with its word."""
     lead = r"[^\r\n\p{L}\p{N}]?"
     return (
         rf"{lead}[{upper}]*[{lower}]+{suffix}|{lead}[{upper}]+[{lower}]*{suffix}|{number}"
-        rf"| ?[^\s\p{{L}}\p{{N}}]+{newline}|\s*[\r\n]+|{_SPACES}"
+        rf"| ?[^\s\p{{L}}\p{{N}}]+{newline}|\s*[\r\n]+|{spaces}"
     )
 
 
@@ -105,6 +135,22 @@ _AFMOE_CJK = (
 )
 # Numbers in threes from the right: 1234567 -> 1, 234, 567.
 _THREES_FROM_RIGHT = r"\p{N}{1,3}(?=(?:\p{N}{3})*(?!\p{N}))"
+_LONG_NUMBER = regex.compile(r"\p{N}{600,}")
+TINY_AYA = _o200k(_THREES_FROM_RIGHT, f"(?:{_CONTRACTION})?", spaces=_SPACES_BEFORE_NUMBER)
+
+
+def _deepseek3(number: str) -> str:
+    """Numbers first, then DeepSeek V3's words, with what these leave over (controls), where there is no CJK."""
+    return (
+        rf"{number}|{_ASCII_PUNCTUATION}[A-Za-z]+|[^\r\n\p{{L}}\p{{P}}\p{{S}}\p{{N}}]?[\p{{L}}\p{{M}}]+"
+        rf"| ?[\p{{P}}\p{{S}}]+[\r\n]*|\s*[\r\n]+|(?:[^\s\p{{L}}\p{{M}}\p{{N}}\p{{P}}\p{{S}}](?![\p{{L}}\p{{M}}]))+"
+        rf"|{_SPACES_BEFORE_NUMBER}"
+    )
+
+
+# DeepSeek Coder's rules but for CJK, which is cut out of what they give. (Single digits can be cut before it as well as
+# after.) The bare white space at its end is never reached.
+DEEPSEEK_CODER = r"[\r\n]|\s?\p{L}+|\s?\p{P}+|\p{N}|(?:[^\s\p{L}\p{P}\p{N}]|(?![\r\n])\s(?![\p{L}\p{P}]))+|\s+"
 
 
 @dataclass(frozen=True)
@@ -112,24 +158,25 @@ class PreTokenizer:
     """How a family cuts words, and what its name implies for the rest of the tokenizer."""
 
     patterns: tuple[str, ...]
+    # (pattern, class): one that cuts the same where there is no character of the class.
+    usual: tuple[str, str] | None = None
+    joins_words: bool = False  # a piece may go on after a letter, a space and a letter
     ignore_merges: bool = False  # a word that is a token as it stands is not merged from bytes
     add_bos: bool = False  # where the file does not say
     byte_encoded: bool = True  # False: tokens are UTF-8 text with ▁ for the space, bytes are <0xNN>
 
     def splitter(self) -> Callable[[str], list[str]]:
         """A function: text -> its words, which joined give the text."""
-        return _splitter(self.patterns)
+        return _splitter(self)
 
 
-def _family(
-    *patterns: str, ignore_merges: bool = False, add_bos: bool = False, byte_encoded: bool = True
-) -> PreTokenizer:
-    return PreTokenizer(patterns, ignore_merges, add_bos, byte_encoded)
+def _family(*patterns: str, **rest: Any) -> PreTokenizer:
+    return PreTokenizer(patterns, **rest)
 
 
 _TABLE: dict[tuple[str, ...], PreTokenizer] = {
     # What llama.cpp falls back on when a converter wrote nothing better.
-    ("default",): _family(r"[\p{P}$+<=>^~|]+", GPT2, r"\p{N}+", r"[0-9][0-9][0-9]"),
+    ("default",): _family(DEFAULT),
     ("gpt-2", "phi-2", "jina-es", "jina-de", "gigachat", "jina-v2-es", "jina-v2-de", "a.x-4.0", "mellum", "modern-bert",
      "mpt", "olmo", "jais", "trillion", "granite-docling", "exaone4", "jina-v1-en", "jina-v2-code", "roberta-bpe",
      ): _family(GPT2),
@@ -146,37 +193,39 @@ _TABLE: dict[tuple[str, ...], PreTokenizer] = {
     ("gpt-4o", "llama4", "kanana2", "talkie", "minimax-m2"): _family(GPT4O),
     ("granite-embed-multi-97m",): _family(GPT4O, ignore_merges=True),
     ("tekken",): _family(TEKKEN, ignore_merges=True, add_bos=True),
-    ("tiny_aya", "cohere2moe"): _family(_THREES_FROM_RIGHT, GPT4O),
+    ("tiny_aya", "cohere2moe"): _family(TINY_AYA),
     ("kimi-k2",): _family(KIMI_K2),
     ("deepseek-llm",): _family(
         r"[\r\n]", rf"\s?[{_CASED_LETTERS}]+",
         r"\s?[!-/:-~\uff01-\uff0f\uff1a-\uff5e\u2018-\u201f\u3000-\u3002]+",
         r"\s+\Z", _DEEPSEEK_CJK, r"\p{N}+"),
-    ("deepseek-coder",): _family(r"[\r\n]", r"\s?\p{L}+", r"\s?\p{P}+", _DEEPSEEK_CJK, r"\p{N}"),
+    ("deepseek-coder",): _family(DEEPSEEK_CODER, _DEEPSEEK_CJK, usual=(DEEPSEEK_CODER, _DEEPSEEK_CJK)),
     ("deepseek-v3", "hunyuan-dense", "joyai-llm", "hy_v4"): _family(
-        r"\p{N}{1,3}", _CJK, _DEEPSEEK3_WORDS + _DEEPSEEK3_TAIL),
+        r"\p{N}{1,3}", _CJK, _DEEPSEEK3_WORDS + _DEEPSEEK3_TAIL, usual=(_deepseek3(r"\p{N}{1,3}"), _CJK)),
     ("spark2_5",): _family(r"\p{N}{1,3}", _CJK, rf"{_DEEPSEEK3_WORDS}|[\r\n]|{_SPACES}", r"\p{N}"),
-    ("afmoe",): _family(_THREES_FROM_RIGHT, _AFMOE_CJK, _DEEPSEEK3_WORDS + _DEEPSEEK3_TAIL),
+    ("afmoe",): _family(
+        _THREES_FROM_RIGHT, _AFMOE_CJK, _DEEPSEEK3_WORDS + _DEEPSEEK3_TAIL,
+        usual=(_deepseek3(_THREES_FROM_RIGHT), _AFMOE_CJK)),
     ("youtu",): _family(
         r"[\uac00-\ud7a3\u3131-\u318e]+"
         r"|[\uff01\u2026\u201c\u201d\u2018\u2019\u2014\uff1a\uff1b\uff0c\u3001-\u303f\ufe30-\ufe4f]+"
         r"|[\u3105-\u312f]+|" + _CJK,
         YOUTU_REST, ignore_merges=True),
-    ("falcon",): _family(r"[\p{P}$+<=>^~|`]+", GPT2, r"[0-9][0-9][0-9]"),
+    ("falcon",): _family(FALCON),
     ("poro-chat", "bloom", "gpt3-finnish"): _family(_POEMS),
     ("viking",): _family(_POEMS, r"\p{N}"),
     ("chameleon",): _family(
         r"<sentinel:[0-9]+>", r"IMGIMG[A-I]{1,4}Z", r"[\t\n]|    |  ", r"\p{N}", r"[\p{P}!-/:-@\[-`{-~]", GPT2,
         add_bos=True),
-    ("superbpe",): _family(r"\p{N}+", r"(?=(?:[0-9]{3})+(?![0-9]))"),
+    ("superbpe",): _family(r"\p{N}+", r"(?=(?:[0-9]{3})+(?![0-9]))", joins_words=True),
     ("bailingmoe", "bailingmoe2", "llada-moe"): _family(BAILINGMOE),
     ("seed-coder",): _family(SEED_CODER),
     ("ufakzeka",): _family(UFAKZEKA),
     ("laguna",): _family(r"[^\n]+|\n+", QWEN2),
-    ("minicpm5",): _family(r"\p{N}{1,3}", _llama3(r"\p{N}+"), ignore_merges=True),
-    ("exaone-moe",): _family(EXAONE_MOE),
+    ("minicpm5",): _family(MINICPM5, ignore_merges=True),
+    ("exaone-moe",): _family(EXAONE_MOE, joins_words=True),
     # SentencePiece-like: white space is part of the tokens, only newlines cut.
-    ("gemma4", "granite-embed-multi-311m", "sarvam-moe"): _family(r"[^\n]+|\n+", byte_encoded=False),
+    ("gemma4", "granite-embed-multi-311m", "sarvam-moe"): _family(r"[^\n]+|\n+", byte_encoded=False, joins_words=True),
 }  # fmt: skip
 
 PRE_TOKENIZERS: dict[str, PreTokenizer] = {name: family for names, family in _TABLE.items() for name in names}
@@ -193,14 +242,65 @@ def pre_tokenizer(name: str) -> PreTokenizer:
         ) from None
 
 
+Splitter = Callable[[str], list[str]]
+
+
 @cache
-def _splitter(patterns: tuple[str, ...]) -> Callable[[str], list[str]]:
-    any_text = _split_by(patterns, regex.compile)
+def _splitter(pre: PreTokenizer) -> Splitter:
+    choose = _chooser(pre)
+    if pre.joins_words:
+        return lambda text: choose(text)(text)
+    if _THREES_FROM_RIGHT in "".join(pre.patterns):
+        return lambda text: [word for part in _shorter_numbers(text) for word in _split_blocks(part, choose)]
+    return lambda text: _split_blocks(text, choose)
+
+
+def _chooser(pre: PreTokenizer) -> Callable[[str], Splitter]:
+    """Of several splitters that cut the same, the fastest for a text."""
+    any_text = _split_by(pre.patterns, regex.compile)
+    patterns = pre.usual[:1] if pre.usual else pre.patterns
+    usual = _split_by(patterns, regex.compile)
+    is_rare = re.compile(pre.usual[1]).search if pre.usual else None
     in_ascii = [found for pattern in patterns if (found := ascii_pattern(pattern))]
-    if len(in_ascii) < len(patterns):
-        return any_text
-    ascii_text = _split_by(tuple(in_ascii), re.compile)
-    return lambda text: ascii_text(text) if text.isascii() else any_text(text)
+    ascii_text = _split_by(tuple(in_ascii), re.compile) if len(in_ascii) == len(patterns) else usual
+
+    def choose(text: str) -> Splitter:
+        if text.isascii():
+            return ascii_text
+        return any_text if is_rare and is_rare(text) else usual
+
+    return choose
+
+
+# Between a letter and a space before another every family cuts, and looks neither ahead nor back from there.
+_BORDER = re.compile("(?<=[A-Za-z])(?= [A-Za-z])")
+_BLOCK = 256
+
+
+def _split_blocks(text: str, choose: Callable[[str], Splitter]) -> list[str]:
+    """A few characters that are not ASCII must not slow down all of a text."""
+    if text.isascii() or len(text) < 4 * _BLOCK:
+        return choose(text)(text)
+    return [word for split, blocks in groupby(_blocks(text), choose) for word in split("".join(blocks))]
+
+
+def _blocks(text: str) -> Iterator[str]:
+    start = 0
+    while border := _BORDER.search(text, start + _BLOCK):
+        yield text[start : border.start()]
+        start = border.start()
+    yield text[start:]
+
+
+def _shorter_numbers(text: str) -> list[str]:
+    """`text` cut inside of very long numbers, between threes from the right: each three looks for the number's end."""
+    parts, start = [], 0
+    for number in _LONG_NUMBER.finditer(text):
+        first = number.start() + (number.end() - number.start()) % 3
+        for cut in range(first + 300, number.end(), 300):
+            parts.append(text[start:cut])
+            start = cut
+    return [*parts, text[start:]]
 
 
 def _split_by(patterns: tuple[str, ...], compiler: Callable[[str], Any]) -> Callable[[str], list[str]]:

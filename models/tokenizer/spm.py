@@ -6,16 +6,16 @@ tokens. Llama-style files put a space before the text and after each special tok
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from operator import neg
 
 from localinfer.models.tokenizer.chunks import SPACE, Chunker, PairSplitter
-from localinfer.models.tokenizer.merging import merge_symbols
+from localinfer.models.tokenizer.merging import Merger, OpenTable
 from localinfer.models.tokenizer.special import SpecialMatcher, SpecialToken
 from localinfer.models.tokenizer.vocabulary import Vocabulary
 from localinfer.models.tokenizer.word_cache import WordCache
 
-_LONG_CHUNK = 64
+_LONG_CHUNK = 512
 
 
 class SPM:
@@ -23,22 +23,27 @@ class SPM:
     tabs or spaces, by character with the least and most repeats. Finding them here, in the same pass as the words, is
     what makes it fast."""
 
-    def __init__(self, vocabulary: Vocabulary, runs: Mapping[str, tuple[int, int]] | None = None) -> None:
+    def __init__(
+        self,
+        vocabulary: Vocabulary,
+        runs: Mapping[str, tuple[int, int]] | None = None,
+        open_table: OpenTable | None = None,
+    ) -> None:
         self._ids = vocabulary.ids
         scores = vocabulary.scores or [0.0] * vocabulary.n_vocab
         # A repeated text counts with its last id, as in `ids`.
-        self._priority = dict(zip(vocabulary.tokens, map(neg, scores), strict=False))
+        self._merger = Merger(dict(zip(vocabulary.tokens, map(neg, scores), strict=False)), "", open_table)
         self._byte_ids = vocabulary.byte_ids()
         chunker = Chunker(vocabulary.tokens, vocabulary.ids)
         self._split = chunker.split
         self._pairs = PairSplitter(lambda: "\0".join(vocabulary.tokens))
-        self._chunks = WordCache(self._encode_chunk)
+        self._chunks = WordCache(self._encode_chunk, self._all_merged)
         self._runs = _run_ids(vocabulary, runs or {})
         self._run_matcher = SpecialMatcher([SpecialToken(text, i) for text, i in self._runs.items()])
         escaped = {char.replace(" ", SPACE): sizes for char, sizes in (runs or {}).items()}
         self._split_with_runs = chunker.with_runs(escaped)
         self._escaped_runs = {text.replace(" ", SPACE): i for text, i in self._runs.items()}
-        self._chunks_and_runs = WordCache(self._encode_chunk_or_run)
+        self._chunks_and_runs = WordCache(self._encode_chunk_or_run, self._encode_chunks_and_runs)
 
     @property
     def own_special_ids(self) -> Collection[int]:
@@ -47,8 +52,15 @@ class SPM:
 
     def encode(self, text: str) -> list[int]:
         """Ids of `text`, in which no special token but the runs is looked for."""
+        return next(self.encode_all([text]))
+
+    def encode_all(self, texts: Sequence[str]) -> Iterator[list[int]]:
+        """Ids of each of `texts`."""
         if not self._runs:
-            return self._encode_plain(text)
+            return self._chunks.ids_of_each([self._split(text.replace(" ", SPACE)) for text in texts])
+        return map(self._encode_with_runs, texts)
+
+    def _encode_with_runs(self, text: str) -> list[int]:
         if SPACE not in text:
             return self._chunks_and_runs.ids_of(self._split_with_runs(text.replace(" ", SPACE)))
         # `▁▁` typed by a person is no run of spaces.
@@ -64,6 +76,10 @@ class SPM:
         run = self._escaped_runs.get(chunk)
         return self._encode_chunk(chunk) if run is None else [run]
 
+    def _encode_chunks_and_runs(self, chunks: Sequence[str]) -> Iterator[list[int]]:
+        for chunk, ids in zip(chunks, self._all_merged(chunks), strict=True):
+            yield [self._escaped_runs[chunk]] if chunk in self._escaped_runs else ids
+
     def _encode_chunk(self, chunk: str) -> list[int]:
         if len(chunk) > _LONG_CHUNK:
             parts = self._pairs.split(chunk)
@@ -72,7 +88,12 @@ class SPM:
         return self._merged(chunk)
 
     def _merged(self, chunk: str) -> list[int]:
-        symbols = merge_symbols(list(chunk), self._priority, "")
+        return self._ids_of(self._merger.symbols(chunk))
+
+    def _all_merged(self, chunks: Sequence[str]) -> Iterator[list[int]]:
+        return map(self._ids_of, self._merger.symbols_of(chunks))
+
+    def _ids_of(self, symbols: Sequence[str]) -> list[int]:
         try:
             return [self._ids[symbol] for symbol in symbols]
         except KeyError:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 import regex
@@ -11,6 +11,7 @@ from localinfer.errors import FormatError, UnsupportedModel
 from localinfer.models.tokenizer.bpe import BPE
 from localinfer.models.tokenizer.byte_chars import chars_to_bytes
 from localinfer.models.tokenizer.chunks import SPACE
+from localinfer.models.tokenizer.merging import OpenTable
 from localinfer.models.tokenizer.pretokenizers import pre_tokenizer
 from localinfer.models.tokenizer.special import SpecialMatcher, SpecialToken, whole_runs
 from localinfer.models.tokenizer.spm import SPM
@@ -35,6 +36,7 @@ class TextEncoder(Protocol):
     @property
     def own_special_ids(self) -> Collection[int]: ...
     def encode(self, text: str) -> list[int]: ...
+    def encode_all(self, texts: Sequence[str]) -> Iterator[list[int]]: ...
 
 
 @dataclass(frozen=True)
@@ -65,9 +67,10 @@ class Tokenizer:
         self.notices = vocabulary.notices
 
     @classmethod
-    def from_gguf(cls, file: HasMetadata) -> Tokenizer:
-        """UnsupportedModel for a tokenizer model or pre-tokenizer we lack, FormatError for unsound metadata."""
-        return _build(file.metadata)
+    def from_gguf(cls, file: HasMetadata, open_table: OpenTable | None = None) -> Tokenizer:
+        """UnsupportedModel for a tokenizer model or pre-tokenizer we lack, FormatError for unsound metadata.
+        `open_table` brings the compiled form of merging, which long texts use."""
+        return _build(file.metadata, open_table)
 
     @property
     def n_vocab(self) -> int:
@@ -117,19 +120,22 @@ class Tokenizer:
         `parse_special` lets control tokens in the text be themselves, not their letters."""
         ids: list[int] = [self.bos_id] if add_special and self.add_bos and self.bos_id is not None else []
         matcher = self._all_special if parse_special else self._only_user_defined
-        encode = self._encoder.encode
-        prefix = " " if self._rules.space_prefix else ""
-        after_special = True
-        for piece in matcher.split(without_surrogates(text)):
-            if isinstance(piece, str):
-                ids += encode(prefix + piece if after_special else piece)
-                after_special = False
-            else:
-                ids.append(piece)
-                after_special = True
+        pieces = list(matcher.split(without_surrogates(text)))
+        texts = self._encoder.encode_all(list(self._texts(pieces)))
+        for piece in pieces:
+            ids += next(texts) if isinstance(piece, str) else (piece,)
         if add_special and self.add_eos and self.eos_id is not None:
             ids.append(self.eos_id)
         return ids
+
+    def _texts(self, pieces: Iterable[str | int]) -> Iterator[str]:
+        """What is text in `pieces`, with the prefix that it gets at the start and after a special token."""
+        prefix = " " if self._rules.space_prefix else ""
+        after_special = True
+        for piece in pieces:
+            if isinstance(piece, str):
+                yield prefix + piece if after_special else piece
+            after_special = not isinstance(piece, str)
 
     def decode(self, ids: Iterable[int], skip_special: bool = False) -> str:
         """The text of `ids`: `decode(encode(text, add_special=False)) == text` for any text that the vocabulary can
@@ -222,7 +228,7 @@ def _text(metadata: Mapping[str, Any], name: str) -> str | None:
     return value
 
 
-def _build(metadata: Mapping[str, Any]) -> Tokenizer:
+def _build(metadata: Mapping[str, Any], open_table: OpenTable | None) -> Tokenizer:
     model = _text(metadata, "model")
     if model is None:
         raise FormatError(f"{PREFIX}model: expected the kind of tokenizer, found nothing", "the file has no tokenizer")
@@ -230,10 +236,10 @@ def _build(metadata: Mapping[str, Any]) -> Tokenizer:
     if model not in builders:
         known = ", ".join(builders)
         raise UnsupportedModel(f"{PREFIX}model: unknown tokenizer {model[:80]!r}", f"localinfer knows {known}")
-    return builders[model](metadata, model)
+    return builders[model](metadata, model, open_table)
 
 
-def _build_bpe(metadata: Mapping[str, Any], model: str) -> Tokenizer:
+def _build_bpe(metadata: Mapping[str, Any], model: str, open_table: OpenTable | None) -> Tokenizer:
     # Files older than May 2024 name no pre-tokenizer; `default` is what they were made for.
     name = "gemma4" if model == "gemma4" else (_text(metadata, "pre") or "default")
     pre = pre_tokenizer(name)
@@ -251,11 +257,11 @@ def _build_bpe(metadata: Mapping[str, Any], model: str) -> Tokenizer:
         drops_space=False,
         byte_encoded=pre.byte_encoded,
     )
-    encoder = BPE(vocabulary, merges, pre, pre.ignore_merges)
+    encoder = BPE(vocabulary, merges, pre, pre.ignore_merges, open_table)
     return Tokenizer(vocabulary, encoder, rules, _strips(metadata, vocabulary))
 
 
-def _build_spm(metadata: Mapping[str, Any], model: str) -> Tokenizer:
+def _build_spm(metadata: Mapping[str, Any], model: str, open_table: OpenTable | None) -> Tokenizer:
     vocabulary = read_vocabulary(metadata, {"bos": 1, "eos": 2, "unk": 0})
     space_prefix = _flag(metadata, "add_space_prefix", True)
     rules = _Rules(
@@ -267,7 +273,7 @@ def _build_spm(metadata: Mapping[str, Any], model: str) -> Tokenizer:
     )
     strips = _strips(metadata, vocabulary)
     runs = {} if space_prefix or strips.left or strips.right else _runs(vocabulary)
-    return Tokenizer(vocabulary, SPM(vocabulary, runs), rules, strips)
+    return Tokenizer(vocabulary, SPM(vocabulary, runs, open_table), rules, strips)
 
 
 def _runs(vocabulary: Vocabulary) -> dict[str, tuple[int, int]]:
@@ -280,7 +286,7 @@ def _runs(vocabulary: Vocabulary) -> dict[str, tuple[int, int]]:
     return {} if any(char in text for text in others for char in runs) else runs
 
 
-def _build_unigram(metadata: Mapping[str, Any], model: str) -> Tokenizer:
+def _build_unigram(metadata: Mapping[str, Any], model: str, open_table: OpenTable | None) -> Tokenizer:
     vocabulary = read_vocabulary(metadata, {"eos": 1, "unk": 2, "pad": 0})
     space_prefix = _flag(metadata, "add_space_prefix", False)
     merge_spaces = _flag(metadata, "remove_extra_whitespaces", False)

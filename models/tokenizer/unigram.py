@@ -7,7 +7,7 @@ sums of float32 scores are exact in the doubles that hold them, whatever the sta
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator, Sequence
 
 from localinfer.models.tokenizer.charsmap import CharsMap
 from localinfer.models.tokenizer.chunks import SPACE, Chunker
@@ -62,6 +62,10 @@ class Unigram:
             skip = bool(ids) and ids[-1] == self._unk == (found[0] if found else None)
             ids.extend(found[1:] if skip else found)
         return ids
+
+    def encode_all(self, texts: Sequence[str]) -> Iterator[list[int]]:
+        """Ids of each of `texts`."""
+        return map(self.encode, texts)
 
     def _normalized(self, text: str) -> str:
         """White space as `▁`, with the prefix and the merging that the file asks for."""
