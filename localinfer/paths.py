@@ -48,6 +48,11 @@ def kv_dir() -> Path:
     return cache_dir() / "kv"
 
 
+def mean_keys_file(fingerprint: str) -> Path:
+    """What the keys of a model file have in common (backends/cpu/key_offsets.py)."""
+    return cache_dir() / "mean_keys" / f"{fingerprint}.f32"
+
+
 def ledger_file() -> Path:
     """Predicted against measured memory, one JSON object a line (planner/ledger.py)."""
     return state_dir() / "ledger.jsonl"

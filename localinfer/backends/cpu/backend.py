@@ -20,10 +20,12 @@ from localinfer.backends.cpu.weights import CpuWeight
 from localinfer.backends.reference.backend import ReferenceBackend, ReferenceModel
 from localinfer.device import installed_bytes, processor_name
 from localinfer.errors import BackendError, UsageError
+from localinfer.formats.fingerprint import model_fingerprint
 from localinfer.formats.gguf import GGUFFile
 from localinfer.kv.spec import KVSpec
 from localinfer.models.config import ModelConfig
 from localinfer.models.decoder import Decoder
+from localinfer.paths import mean_keys_file
 from localinfer.planner.paging import Paging
 
 MAX_THREADS = 256
@@ -137,15 +139,32 @@ class CpuModel:
         return kv
 
     def _key_offsets(self, spec: KVSpec) -> list[np.ndarray | None]:
-        """Measured with a small cache of floats, which is gone afterwards."""
+        """By layer: (G, Dk), or None where keys are stored as they are."""
+        readers: dict[int, list[structs.Attention]] = defaultdict(list)
+        for layer, attention in self._tape(spec.chunk).attention:
+            readers[layer].append(attention)
+        chosen = [i for i, kv in enumerate(spec.layers) if key_offsets.takes_offset(kv, readers[i])]
+        offsets: list[np.ndarray | None] = [None] * len(spec.layers)
+        for i, mean in zip(chosen, self._mean_keys(chosen, spec), strict=True):
+            offsets[i] = key_offsets.common_part(mean, self.config.layers[i].rope, spec.n_ctx)
+        return offsets
+
+    def _mean_keys(self, chosen: list[int], spec: KVSpec) -> list[np.ndarray]:
+        """Of the chosen layers: as kept, or measured with a small cache of floats, which is gone afterwards."""
+        path = mean_keys_file(model_fingerprint(self._file))
+        known = key_offsets.known_means(path, [(spec.layers[i].n_kv_heads, spec.layers[i].d_k) for i in chosen])
+        if known is not None:
+            return known
         n = min(key_offsets.SAMPLE_TOKENS, spec.chunk, spec.n_ctx)
         small = CpuKV(self._backend.lib, KVSpec.from_config(self.config, n, "f32", "f32", spec.chunk, v_beside_k=True))
         self._reserve_attention(self._tape(spec.chunk), small)
         self.forward(key_offsets.sample_tokens(self.config.n_vocab, n), small, 0)
-        readers: dict[int, list[structs.Attention]] = defaultdict(list)
-        for layer, attention in self._tape(spec.chunk).attention:
-            readers[layer].append(attention)
-        return key_offsets.key_offsets(self.config.layers, spec, readers, small.read_keys, n)
+        first = min(key_offsets.SKIPPED, n // 2)
+        layers = self.config.layers
+        means = [key_offsets.mean_key(small.read_keys(i, first, n), first, layers[i].rope) for i in chosen]
+        if n == key_offsets.SAMPLE_TOKENS:
+            key_offsets.keep_means(path, means)
+        return means
 
     def forward(self, ids: Sequence[int], kv: CpuKV, rows: int) -> np.ndarray:
         n, spec = len(ids), kv.spec

@@ -2,25 +2,27 @@
 
 Half of a key's square is the same in every token (SmolLM2-135M 61 %, Gemma-3-270M 52 %), and what is added to all keys
 alike adds the same to all scores of a query, which softmax does not see. So keys are stored without it: exact, and no
-byte more. It is measured on a few tokens of no meaning, before rotation by position; of what rotates, the part stays
-that all positions of the context have in common.
+byte more. It is measured on a few tokens of no meaning when a file is first loaded with such keys, and kept (a large
+model takes seconds for them); of what rotates, the part counts that all positions of the context share.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import os
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
 
 import numpy as np
 
 from localinfer.backends.cpu import structs
-from localinfer.kv.spec import KVLayer, KVSpec
-from localinfer.models.config import LayerConfig, RopeConfig
+from localinfer.kv.spec import KVLayer
+from localinfer.models.config import RopeConfig
+from localinfer.paths import make_parent
 
 SAMPLE_TOKENS = 96
 SKIPPED = 16  # the first tokens' keys are unlike all others
 TYPES = ("q4_0",)
-
-Keys = Callable[[int, int, int], np.ndarray]  # layer, first position, end -> (T, G, Dk)
 
 
 def takes_offset(kv: KVLayer, readers: Sequence[structs.Attention]) -> bool:
@@ -34,29 +36,50 @@ def sample_tokens(n_vocab: int, n: int) -> list[int]:
     return [int(i) for i in np.random.default_rng(0).integers(0, n_vocab, n)]
 
 
-def common_part(keys: np.ndarray, first: int, rope: RopeConfig | None, n_ctx: int) -> np.ndarray:
-    """keys (T, G, D) of positions first.. -> (G, D) float32: their mean, over all positions of the context."""
-    if rope is None:
-        return keys.mean(axis=0, dtype=np.float64).astype(np.float32)
+def mean_key(keys: np.ndarray, first: int, rope: RopeConfig | None) -> np.ndarray:
+    """keys (T, G, D) of positions first.. -> (G, D) float32: their mean, what rotates turned back to position 0."""
     mean = keys.mean(axis=0, dtype=np.float64)
-    half = rope.n_dims // 2
-    interleaved = rope.style == "interleaved"
-    pairs = (slice(0, rope.n_dims, 2), slice(1, rope.n_dims, 2)), (slice(0, half), slice(half, rope.n_dims))
-    a, b = pairs[0 if interleaved else 1]
-    angles = np.asarray(rope.inv_freq)
-    turned = np.exp(-1j * np.arange(first, first + len(keys))[:, None, None] * angles)
-    still = ((keys[..., a] + 1j * keys[..., b]) * turned).mean(axis=0)  # as at position 0
-    shared = still * np.exp(1j * np.arange(n_ctx)[:, None] * angles).mean(axis=0)
-    mean[..., a], mean[..., b] = shared.real, shared.imag
+    if rope is not None:
+        a, b = _pairs(rope)
+        angles = np.arange(first, first + len(keys))[:, None, None] * np.asarray(rope.inv_freq)
+        still = ((keys[..., a] + 1j * keys[..., b]) * np.exp(-1j * angles)).mean(axis=0)
+        mean[..., a], mean[..., b] = still.real, still.imag
     return mean.astype(np.float32)
 
 
-def key_offsets(
-    layers: Sequence[LayerConfig], spec: KVSpec, readers: Mapping[int, Sequence[structs.Attention]], keys: Keys, n: int
-) -> list[np.ndarray | None]:
-    """By layer: (G, Dk), or None where keys are stored as they are. `keys` reads n sampled tokens back."""
-    first = min(SKIPPED, n // 2)
-    return [
-        common_part(keys(i, first, n), first, layer.rope, spec.n_ctx) if takes_offset(kv, readers.get(i, ())) else None
-        for i, (layer, kv) in enumerate(zip(layers, spec.layers, strict=True))
-    ]
+def common_part(mean: np.ndarray, rope: RopeConfig | None, n_ctx: int) -> np.ndarray:
+    """A mean key (G, D) -> (G, D) float32: of what rotates, the part that all positions of the context share."""
+    common = mean.astype(np.float64)
+    if rope is not None:
+        a, b = _pairs(rope)
+        turns = np.exp(1j * np.arange(n_ctx)[:, None] * np.asarray(rope.inv_freq)).mean(axis=0)
+        shared = (common[..., a] + 1j * common[..., b]) * turns
+        common[..., a], common[..., b] = shared.real, shared.imag
+    return common.astype(np.float32)
+
+
+def _pairs(rope: RopeConfig) -> tuple[slice, slice]:
+    """Where the two values of each rotated pair stand in a head."""
+    if rope.style == "interleaved":
+        return slice(0, rope.n_dims, 2), slice(1, rope.n_dims, 2)
+    return slice(0, rope.n_dims // 2), slice(rope.n_dims // 2, rope.n_dims)
+
+
+def known_means(path: Path, shapes: Sequence[tuple[int, int]]) -> list[np.ndarray] | None:
+    """Mean keys as `keep_means` wrote them; None where they are not there or not whole."""
+    try:
+        values = np.fromfile(path, "<f4")
+    except OSError:
+        return None
+    ends = np.cumsum([g * d for g, d in shapes], dtype=int)
+    if len(values) != (ends[-1] if len(ends) else 0) or not np.isfinite(values).all():
+        return None
+    return [part.reshape(shape) for part, shape in zip(np.split(values, ends[:-1]), shapes, strict=True)]
+
+
+def keep_means(path: Path, means: Sequence[np.ndarray]) -> None:
+    """They can be measured again: where nothing can be written, nothing is."""
+    with suppress(OSError):
+        new = make_parent(path).with_name(f"{path.name}.{os.getpid()}")
+        np.concatenate([m.ravel() for m in means]).astype("<f4").tofile(new)
+        os.replace(new, path)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import mmap
+import zlib
 from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
@@ -102,7 +103,11 @@ class CpuKV:
 
     # saved and restored
 
-    layout = "cpu pages 2"  # attention.h draws it; another number where that changes
+    @property
+    def layout(self) -> str:
+        """attention.h draws it; another number where that changes. Keys less other offsets do not mix with these."""
+        taken = b"".join(o.tobytes() for o in self._offsets if o is not None)
+        return f"cpu pages 2 {zlib.crc32(taken):08x}" if taken else "cpu pages 2"
 
     def first_pages(self) -> list[int]:
         return self.cache.first_pages()

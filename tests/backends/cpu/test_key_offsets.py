@@ -10,13 +10,14 @@ import pytest
 
 import localinfer
 from localinfer.backends.cpu import key_offsets, structs
-from localinfer.backends.cpu.key_offsets import common_part, takes_offset
+from localinfer.backends.cpu.key_offsets import common_part, keep_means, known_means, mean_key, takes_offset
 from localinfer.backends.reference.ops import ReferenceOps
 from localinfer.draft_corpus import corpus
 from localinfer.eval import log_softmax
 from localinfer.kv.spec import KVLayer
 from localinfer.models.rope import rope_config
 
+TINY = Path(__file__).parents[2] / "golden" / "tiny"
 REAL = ("SmolLM2-135M-Instruct.Q4_1.gguf", "gemma-3-270m-q4_k_m.gguf")
 
 
@@ -27,8 +28,9 @@ def test_the_part_that_all_positions_of_the_context_share(style) -> None:
     keys = common + rng.normal(0, 1e-3, (64, 2, 48)).astype(np.float32)
     turned = ReferenceOps().rope(keys, 16, rope)
     everywhere = ReferenceOps().rope(np.repeat(common[None], 4096, axis=0), 0, rope).mean(axis=0)
-    assert np.allclose(common_part(turned, 16, rope, 4096), everywhere, atol=2e-3)
-    assert np.allclose(common_part(keys, 16, None, 4096), common, atol=2e-3)
+    assert np.allclose(mean_key(turned, 16, rope), common, atol=2e-3)
+    assert np.allclose(common_part(mean_key(turned, 16, rope), rope, 4096), everywhere, atol=2e-3)
+    assert np.allclose(common_part(mean_key(keys, 16, None), None, 4096), common, atol=2e-3)
 
 
 def test_only_where_softmax_does_not_see_it() -> None:
@@ -38,6 +40,33 @@ def test_only_where_softmax_does_not_see_it() -> None:
     assert not takes_offset(kv, [plain, capped]) and not takes_offset(kv, [sunk])
     assert not takes_offset(KVLayer("full", 1, 32, 32, "q8_0", "q4_0", 1), [plain])
     assert not takes_offset(KVLayer("mla", 1, 32, 32, "q4_0", "q4_0", 1, v_in_k=True), [plain])
+
+
+def test_kept_means_come_back_whole_or_not_at_all(tmp_path) -> None:
+    path, shapes = tmp_path / "cache" / "means.f32", [(2, 8), (1, 4)]
+    assert known_means(path, shapes) is None
+    means = [np.arange(16, dtype=np.float32).reshape(2, 8), np.ones((1, 4), np.float32)]
+    keep_means(path, means)
+    found = known_means(path, shapes)
+    assert found is not None and all(np.array_equal(a, b) for a, b in zip(found, means, strict=True))
+    assert known_means(path, [(2, 8)]) is None
+    path.write_bytes(path.read_bytes()[:-4] + b"\xff\xff\xff\xff")
+    assert known_means(path, shapes) is None
+
+
+def test_measured_once_for_a_file_and_never_mixed(monkeypatch) -> None:
+    """The second load does not measure. A cache saved with other offsets is of another layout."""
+    made, real = [], key_offsets.sample_tokens
+    monkeypatch.setattr(key_offsets, "sample_tokens", lambda *a: made.append(1) or real(*a))
+    layouts, logits = [], []
+    for _ in range(2):
+        with localinfer.load(TINY / "llama.gguf", ctx=256, kv="q4_0", backend="cpu") as engine:
+            layouts.append(engine.conversation.kv.layout)
+            logits.append(engine.logits(range(40), rows=40))
+    assert made == [1] and layouts[0] == layouts[1] and np.array_equal(*logits)
+    monkeypatch.setattr(key_offsets, "common_part", lambda mean, rope, n_ctx: 0 * mean + 1)
+    with localinfer.load(TINY / "llama.gguf", ctx=256, kv="q4_0", backend="cpu") as engine:
+        assert engine.conversation.kv.layout != layouts[0]
 
 
 @pytest.mark.model
