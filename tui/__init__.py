@@ -7,4 +7,4 @@ it is imported, which happens after this; without changes nothing is drawn, what
 
 import os
 
-os.environ.setdefault("TEXTUAL_FPS", "120")
+os.environ.setdefault("TEXTUAL_FPS", "240")
