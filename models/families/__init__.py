@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING
 
 from localinfer.errors import UnsupportedModel
 from localinfer.models.families.base import Architecture
-from localinfer.models.families.deepseek import DeepSeek2
+from localinfer.models.families.deepseek import DeepSeek, DeepSeek2, Dots1
 from localinfer.models.families.gemma import Gemma, Gemma2, Gemma3
 from localinfer.models.families.glm import GLM4, GLM4MoE
 from localinfer.models.families.gpt import GPT2, Falcon, GPTNeoX, Nemotron, StableLM, StarCoder2
 from localinfer.models.families.gptoss import GptOss
 from localinfer.models.families.llama import (
+    Arcee,
     Baichuan,
     Cohere,
     Cohere2,
@@ -47,11 +48,14 @@ if TYPE_CHECKING:
     from localinfer.formats.gguf import GGUFFile
 
 ARCHITECTURES: dict[str, Architecture] = {
+    "arcee": Arcee(),
     "baichuan": Baichuan(),
     "chatglm": GLM4(),
     "cohere2": Cohere2(),
     "command-r": Cohere(),
+    "deepseek": DeepSeek(),
     "deepseek2": DeepSeek2(),
+    "dots1": Dots1(),
     "ernie4_5": Llama(),
     "ernie4_5-moe": Llama(),
     "exaone": Architecture(),
@@ -79,6 +83,7 @@ ARCHITECTURES: dict[str, Architecture] = {
     "mamba": Mamba(),
     "mamba2": Mamba2(),
     "minicpm": MiniCPM(),
+    "minimax-m2": Architecture(),
     "nemotron": Nemotron(),
     "nemotron_h": NemotronH(),
     "nemotron_h_moe": NemotronH(),
@@ -88,15 +93,19 @@ ARCHITECTURES: dict[str, Architecture] = {
     "phi3": Phi3(),
     "qwen2": Qwen(),
     "qwen2moe": Qwen2MoE(),
+    "qwen2vl": Qwen(),
     "qwen35": Qwen35(),
     "qwen35moe": Qwen35(),
     "qwen3": Qwen(),
     "qwen3moe": Qwen(),
     "qwen3next": Qwen3Next(),
+    "qwen3vl": Qwen(),
+    "qwen3vlmoe": Qwen(),
     "seed_oss": SeedOSS(),
     "smollm3": SmolLM3(),
     "stablelm": StableLM(),
     "starcoder2": StarCoder2(),
+    "xverse": Llama(),
 }
 
 

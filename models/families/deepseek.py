@@ -6,9 +6,20 @@ import math
 
 from localinfer.models.config import AttentionConfig, Gating, LayerConfig, MLAConfig
 from localinfer.models.families.base import Architecture
+from localinfer.models.families.llama import Llama
 from localinfer.models.metadata import ArchKeys
 from localinfer.models.rope import RopeScaling
 from localinfer.records import replace
+
+
+class DeepSeek(Llama):
+    """The first DeepSeek MoE: plain attention, many small experts and shared ones."""
+
+    moe_normalize = False
+
+
+class Dots1(Architecture):
+    moe_normalize = False
 
 
 class DeepSeek2(Architecture):

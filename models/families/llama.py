@@ -15,6 +15,12 @@ class Llama(Architecture):
     rope_style = "interleaved"  # the converter permutes Q and K rows for it
 
 
+class Arcee(Llama):
+    """AFM: a feed-forward without a gate."""
+
+    activation = "relu2"
+
+
 class SmolLM3(Llama):
     """Every fourth layer is not rotated."""
 

@@ -25,6 +25,7 @@ from tests.models.tiny import (
     roll_back,
     shared_folder,
     shared_models,
+    sparse_models,
 )
 from tests.models.tiny_report import open_backend, report
 
@@ -89,16 +90,27 @@ def test_coming_back_from_other_tokens(name: str, backend: str) -> None:
     assert found.back_error < (5e-3 if rounded else TOLERANCE)
 
 
-@pytest.mark.parametrize("name", {**golden_models(), **shared_models()})
+@pytest.mark.parametrize("backend", ["reference", "cpu", "mlx"])
+@pytest.mark.parametrize("name", sparse_models())
+def test_families_that_only_make_py_has(name: str, backend: str) -> None:
+    if backend == "mlx":
+        pytest.importorskip("mlx.core", reason="MLX is not installed")
+    opened = ReferenceBackend() if backend == "reference" else open_backend(backend)
+    tiny = sparse_models()[name]
+    for chunk in (96, 7):
+        assert np.abs(logits_in_chunks(opened, tiny, chunk)[7::8] - tiny.logits).max() < TOLERANCE
+
+
+@pytest.mark.parametrize("name", {**golden_models(), **sparse_models(), **shared_models()})
 def test_every_tensor_of_a_file_is_used(name: str) -> None:
-    tiny = {**golden_models(), **shared_models()}[name]
+    tiny = {**golden_models(), **sparse_models(), **shared_models()}[name]
     with GGUFFile.open(tiny.path) as f:
         check_tensors(ModelConfig.from_gguf(f, N_CTX), f.tensors)
 
 
 @needs_shared
 def test_every_architecture_has_a_tiny_model() -> None:
-    tested = set()
+    tested = set(sparse_models())
     for tiny in shared_models().values():
         with GGUFFile.open(tiny.path) as f:
             tested.add(f.metadata.get_str("general.architecture"))

@@ -45,6 +45,13 @@ def golden_models() -> dict[str, TinyModel]:
 
 
 @cache
+def sparse_models() -> dict[str, TinyModel]:
+    """Those that tests/golden/tiny/make.py made: their logits are every eighth row, `[7::8]`."""
+    tokens = json.loads((GOLDEN / "every_eighth.json").read_text())
+    return {name: _model(GOLDEN / f"{name}.gguf", ids) for name, ids in tokens.items()}
+
+
+@cache
 def shared_models() -> dict[str, TinyModel]:
     folder = shared_folder()
     paths = [] if folder is None else [*sorted(folder.glob("*.gguf")), *sorted(folder.glob("quant/*.gguf"))]
