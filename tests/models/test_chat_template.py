@@ -280,10 +280,12 @@ def test_templates_of_real_models(path):
                     assert error.message.startswith("the chat template refuses"), error.message
                     continue
                 assert "Bye" in prompt.text
-                if "functions" not in real._variables and not prompt.notices:
-                    switches = real._switches(thinking) | ({"tools": tools} if tools else {})
-                    messages = [m.as_dict() for m in (*system, USER, ANSWER, NEXT)]
-                    assert prompt.text == plain(messages=messages, **switches)
+                switches = real._switches(thinking) | ({"tools": tools} if tools else {})
+                switches |= real._firefunction_variables(tools or ())
+                messages = [m.as_dict() for m in (*system, USER, ANSWER, NEXT)]
+                if prompt.notices:
+                    messages[:2] = [{"role": "user", "content": f"{SYSTEM.content}\n\n{USER.content}"}]
+                assert prompt.text == plain(messages=messages, **switches)
                 assert not system or "Be brief." in prompt.text
                 assert prompt.notices == ((SYSTEM_MERGED,) if system and not real.takes_system else ())
                 if thinking is False and real.switches_thinking and prompt.thinking:
