@@ -78,20 +78,7 @@ class Checkpoint:
     @property
     def quantization(self) -> dict[str, Any] | None:
         """group_size, bits and mode; None for plain floats."""
-        found = self.top_config.get("quantization")
-        if found is None and "quantization_config" in {**self.config, **self.top_config}:
-            other = {**self.config, **self.top_config}["quantization_config"]
-            method = other.get("quant_method", "?") if isinstance(other, dict) else other
-            raise UnsupportedModel(
-                f"{self.path}: quantized by {method!r}, which is not MLX's own format",
-                "use a conversion in mlx-lm's format (mlx_lm.convert -q)",
-            )
-        if found is None:
-            return None
-        if not isinstance(found, dict) or found.get("mode", "affine") not in MODES:
-            shown = found.get("mode") if isinstance(found, dict) else found
-            raise UnsupportedModel(f"{self.path}: quantization {shown!r} is not known (known: {', '.join(MODES)})")
-        return found
+        return mlx_quantization(str(self.path), self.top_config)
 
     @property
     def float_type(self) -> GGMLType:
@@ -132,6 +119,26 @@ class FolderMetadata(dict[str, Any]):
 
     def get_int(self, key: str, default: int = 0) -> int:
         return int(self.get(key, default))
+
+
+def mlx_quantization(place: str, config: dict[str, Any]) -> dict[str, Any] | None:
+    """What config.json says of the weights: group_size, bits and mode, None for plain floats. UnsupportedModel for
+    what is not MLX's own."""
+    found, text = config.get("quantization"), config.get("text_config")
+    both = {**(text if isinstance(text, dict) else {}), **config}
+    if found is None and "quantization_config" in both:
+        other = both["quantization_config"]
+        method = other.get("quant_method", "?") if isinstance(other, dict) else other
+        raise UnsupportedModel(
+            f"{place}: quantized by {method!r}, which is not MLX's own format",
+            "use a conversion in mlx-lm's format (mlx_lm.convert -q)",
+        )
+    if found is None:
+        return None
+    if not isinstance(found, dict) or found.get("mode", "affine") not in MODES:
+        shown = found.get("mode") if isinstance(found, dict) else found
+        raise UnsupportedModel(f"{place}: quantization {shown!r} is not known (known: {', '.join(MODES)})")
+    return found
 
 
 def gguf_name(name: str) -> str:

@@ -1,8 +1,9 @@
 """Models on the Hugging Face hub: `hf:OWNER/REPO[:QUANT]` or `hf:OWNER/REPO/FILE.gguf` -> files of a repository.
 
 Listing, access and the cache are huggingface_hub's, with its variables (HF_ENDPOINT, HF_TOKEN, HF_HUB_OFFLINE, ...);
-there is no second cache. A file that the hub stores by content has its SHA-256 as the name of its blob in that cache:
-after a download the bytes are hashed, and what does not match is deleted.
+there is no second cache. A repository is a choice of GGUF files or, without any, one folder in mlx-lm's format. A file
+that the hub stores by content has its SHA-256 as the name of its blob in that cache: after a download the bytes are
+hashed, and what does not match is deleted.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from localinfer.errors import FormatError, UsageError
+from localinfer.hub_folder import check_folder, folder_files
 from localinfer.store import SHARD
 from localinfer.units import format_bytes
 
@@ -43,7 +45,7 @@ class Reference:
 
 @dataclass(frozen=True)
 class RemoteModel:
-    """One quantization in a repository: its files (shards in order), their sizes in bytes."""
+    """One quantization in a repository: its files (shards in order), sizes in bytes; or all files of a folder."""
 
     repo: str
     quant: str
@@ -55,7 +57,13 @@ class RemoteModel:
         return sum(self.sizes)
 
     @property
+    def is_folder(self) -> bool:
+        return not self.files[0].endswith(".gguf")
+
+    @property
     def reference(self) -> str:
+        if self.is_folder:
+            return f"hf:{self.repo}"
         return f"hf:{self.repo}:{self.quant}" if self.quant else f"hf:{self.repo}/{self.files[0]}"
 
 
@@ -83,16 +91,21 @@ def _cached_models(repo: str) -> list[RemoteModel]:
 
     snapshots = Path(constants.HF_HUB_CACHE, f"models--{repo.replace('/', '--')}", "snapshots")
     newest = max(snapshots.glob("*"), key=lambda p: p.stat().st_mtime, default=None)
-    files = [p for p in newest.rglob("*.gguf") if p.exists()] if newest else []
-    if newest is None or not files:
+    files = [p for p in newest.rglob("*") if p.is_file()] if newest else []
+    models = group_files(repo, {p.relative_to(newest).as_posix(): p.stat().st_size for p in files}) if newest else []
+    if not models:
         raise UsageError(f"{repo}: not in the cache, and HF_HUB_OFFLINE is set", "unset it to download")
-    return group_files(repo, {p.relative_to(newest).as_posix(): p.stat().st_size for p in files})
+    return models
 
 
 def cached_path(model: RemoteModel) -> Path | None:
-    """The first file, where the cache has all of them."""
+    """The first file or the folder, where the cache has all files."""
     found = [_in_cache(model.repo, name) for name in model.files]
-    return found[0] if all(found) else None
+    return _place(model, found[0]) if found[0] and all(found) else None
+
+
+def _place(model: RemoteModel, first: Path) -> Path:
+    return first.parent if model.is_folder else first
 
 
 def _in_cache(repo: str, name: str) -> Path | None:
@@ -103,7 +116,8 @@ def _in_cache(repo: str, name: str) -> Path | None:
 
 
 def group_files(repo: str, sizes: dict[str, int]) -> list[RemoteModel]:
-    """File names and sizes -> models: shards together, vision towers and other files left out."""
+    """File names and sizes -> models: shards together, vision towers and other files left out. Without any GGUF file
+    the folder in mlx-lm's format, if the repository is one."""
     groups: dict[str, list[str]] = {}
     for name in sorted(sizes):
         path = PurePosixPath(name)
@@ -113,6 +127,8 @@ def group_files(repo: str, sizes: dict[str, int]) -> list[RemoteModel]:
         RemoteModel(repo, quant_of(base), tuple(files), tuple(sizes[f] for f in files))
         for base, files in groups.items()
     ]
+    if not found and (files := folder_files(sizes)):
+        found = [RemoteModel(repo, "", tuple(files), tuple(sizes[f] for f in files))]
     return sorted(found, key=lambda m: (m.n_bytes, m.files))
 
 
@@ -125,7 +141,10 @@ def quant_of(name: str) -> str:
 def choose(models: list[RemoteModel], reference: Reference) -> RemoteModel:
     """The one model meant. UsageError lists ready-to-paste references where it is not clear which."""
     if not models:
-        raise UsageError(f"{reference.repo}: no GGUF file in this repository", "look for one with GGUF in its name")
+        raise UsageError(
+            f"{reference.repo}: no GGUF file in this repository, and no model folder (config.json, model*.safetensors)",
+            "look for one with GGUF or MLX in its name",
+        )
     if reference.file:
         fitting = [m for m in models if reference.file in m.files]
     elif reference.quant:
@@ -143,7 +162,7 @@ def choose(models: list[RemoteModel], reference: Reference) -> RemoteModel:
     else:
         asked = f"{wanted}: {len(fitting)} such" if fitting else f"{wanted}: none of the {len(models)}"
     raise UsageError(
-        f"{reference.repo}: {asked} GGUF models in this repository",
+        f"{reference.repo}: {asked} models in this repository",
         f"one of {choices}; which of them fit: localinfer fit hf:{reference.repo}",
     )
 
@@ -155,7 +174,8 @@ def unique_references(models: list[RemoteModel]) -> dict[str, RemoteModel]:
 
 
 def download(model: RemoteModel, progress: Progress = lambda done, total: None) -> Path:
-    """Fetch all files into the hub's cache, check their hashes; the path of the first. Resumes what was cut."""
+    """Fetch all files into the hub's cache, check their hashes; the path of the first, or the folder. Resumes what was
+    cut. Of a folder that could not be opened no weights are fetched."""
     from huggingface_hub import constants, hf_hub_download
 
     done, first = 0, None
@@ -169,11 +189,13 @@ def download(model: RemoteModel, progress: Progress = lambda done, total: None) 
         with hub_errors(model.repo):
             path = Path(hf_hub_download(model.repo, name, tqdm_class=Bar))
         check_hash(path)
+        if first is None and model.is_folder:
+            check_folder(model.repo, path, model.files)
         done += path.stat().st_size
         first = first or path
     progress(model.n_bytes, model.n_bytes)
     assert first is not None
-    return first
+    return _place(model, first)
 
 
 def check_hash(path: Path) -> None:

@@ -92,9 +92,19 @@ def remove(model: LocalModel) -> int:
     """Delete a model that `pull` brought, all its shards; returns the bytes freed. UsageError for others' files."""
     if model.source not in OURS_TO_DELETE:
         raise UsageError(f"{model.name}: belongs to {model.source}, localinfer deletes only its own", str(model.path))
+    if model.path.is_dir() and model.path.parent.name == "snapshots":
+        return _delete_folder(model.path)
     if model.path.is_dir():
         raise UsageError(f"{model.name}: is a folder, localinfer deletes only what it downloaded", str(model.path))
     return sum(_delete(path) for path in shards_of(model.path))
+
+
+def _delete_folder(path: Path) -> int:
+    """A repository in the hub's cache: its files but for other models, and the folder where nothing is left in it."""
+    freed = sum(_delete(p) for p in sorted(path.iterdir()) if p.is_file() and p.suffix != ".gguf")
+    with suppress(OSError):
+        path.rmdir()
+    return freed
 
 
 def _delete(path: Path) -> int:
@@ -159,9 +169,17 @@ def _checkpoints_in(folder: Path, source: str) -> Iterator[LocalModel]:
             if kind not in MODEL_TYPES or not weights or not (path / "tokenizer.json").is_file():
                 continue
             n_bytes = sum(p.stat().st_size for p in weights)
-            yield LocalModel(_folder_name(path), path, n_bytes, source, config.stat().st_mtime)
-        except (OSError, ValueError, AttributeError, TypeError):
+            trouble = _missing_shards(path, {p.name for p in weights})
+            yield LocalModel(_folder_name(path), path, n_bytes, source, config.stat().st_mtime, trouble)
+        except (OSError, ValueError, AttributeError, TypeError, KeyError):
             continue  # not a model's, or gone since the folder was read
+
+
+def _missing_shards(path: Path, there: set[str]) -> str:
+    """What the folder's index names and a cut download has not brought; empty where all is there."""
+    index = path / "model.safetensors.index.json"
+    named = set(json.loads(index.read_bytes())["weight_map"].values()) if index.is_file() else there
+    return f"{len(named & there)} of {len(named)} shards" if named - there else ""
 
 
 def _folder_name(path: Path) -> str:

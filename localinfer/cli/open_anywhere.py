@@ -17,11 +17,14 @@ def open_anywhere(text: str) -> AbstractContextManager[ModelFile]:
     if text.startswith("hf:"):
         from localinfer.hub import cached_path, choose, list_models, parse_reference
         from localinfer.remote import open_remote
+        from localinfer.remote_folder import open_remote_folder
 
         reference = parse_reference(text)
         model = choose(list_models(reference.repo), reference)
         cached = cached_path(model)
-        return open_model_file(cached) if cached else open_remote(model)
+        if cached:
+            return open_model_file(cached)
+        return open_remote_folder(model) if model.is_folder else open_remote(model)
     path = Path(text).expanduser()
     if path.exists():
         return open_model_file(path)

@@ -12,7 +12,11 @@ from localinfer.errors import UsageError
 
 def add_parser(subparsers: Any) -> None:
     parser = subparsers.add_parser("pull", help="download a model", description=__doc__)
-    parser.add_argument("reference", metavar="REF", help="demo, hf:OWNER/REPO[:QUANT] or hf:OWNER/REPO/FILE.gguf")
+    parser.add_argument(
+        "reference",
+        metavar="REF",
+        help="demo, hf:OWNER/REPO[:QUANT] or hf:OWNER/REPO/FILE.gguf; also a folder in mlx-lm's format",
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -25,7 +29,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def pull_hub(text: str) -> Path:
-    """Resolve and download a hub reference; its path in the hub's cache."""
+    """Resolve and download a hub reference; the path of its first file, or of its folder, in the hub's cache."""
     from localinfer.hub import choose, download, list_models, parse_reference
 
     reference = parse_reference(text)

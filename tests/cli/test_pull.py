@@ -106,3 +106,22 @@ def test_wrong_bytes_are_deleted_and_right_ones_kept(tmp_path):
     with pytest.raises(FormatError, match="expected SHA-256 0000"):
         check_hash(link)
     assert not blob.exists() and not link.is_symlink()
+
+
+FOLDER = {
+    "model.safetensors.index.json": 9, "model-00002-of-00002.safetensors": 70, "model-00001-of-00002.safetensors": 80,
+    "tokenizer.json": 5, "config.json": 3, "chat_template.jinja": 2, "README.md": 1, "modeling.py": 4,
+    "original/config.json": 3, "original/model.safetensors": 150, "consolidated.safetensors": 150,
+}  # fmt: skip
+
+
+def test_a_folder_is_a_model_where_there_is_no_gguf_file():
+    (model,) = group_files("a/b", FOLDER)
+    assert model.is_folder and model.reference == "hf:a/b" and model.n_bytes == 169
+    assert model.files[0] == "config.json" and model.files[-1] == "model-00002-of-00002.safetensors"
+    assert chosen("hf:a/b", FOLDER) == model
+    assert [m.is_folder for m in group_files("a/b", FOLDER | FILES)] == [False] * 3
+    with pytest.raises(UsageError, match="Q8_0: none of the 1 models") as caught:
+        chosen("hf:a/b:Q8_0", FOLDER)
+    assert caught.value.hint.startswith("one of hf:a/b (169 B)")
+    assert group_files("a/b", {"config.json": 3, "tokenizer.json": 5}) == []
