@@ -38,6 +38,19 @@ class BenchRow:
         return self.kind, self.n, self.depth, self.kv
 
 
+@dataclass(frozen=True)
+class SavedRun:
+    """A run that was saved, and when."""
+
+    when: str
+    rows: tuple[BenchRow, ...]
+
+    @property
+    def rates(self) -> dict[tuple[str, int, int, str], float]:
+        """Tokens per second by what makes rows comparable."""
+        return {row.key: row.tok_s for row in self.rows}
+
+
 def parse_row(line: str) -> BenchRow | None:
     """A line of `localinfer bench`'s table, or None for any other line."""
     match = _ROW.match(line.strip())
@@ -67,16 +80,18 @@ def save_run(folder: Path, model: str, rows: Iterable[BenchRow]) -> Path:
     return path
 
 
-def last_run(folder: Path, model: str) -> tuple[str, dict[tuple[str, int, int, str], float]]:
-    """When the latest saved run of a model was, and its rates by row; ('', {}) where there is none."""
+def saved_runs(folder: Path, model: str) -> list[SavedRun]:
+    """The saved runs of a model, the latest first."""
+    runs = []
     for path in sorted(folder.glob(f"*-{_safe(model)}.json"), reverse=True):
         try:
             data = json.loads(path.read_text(encoding="utf-8"))
-            rows = [BenchRow(**row) for row in data["rows"]]
-            return str(data["time"]), {row.key: row.tok_s for row in rows}
+            rows = tuple(BenchRow(**row) for row in data["rows"])
+            if data["model"] == model and rows:
+                runs.append(SavedRun(str(data["time"]), rows))
         except (OSError, ValueError, TypeError, KeyError):
             continue  # torn or foreign
-    return "", {}
+    return runs
 
 
 def _safe(model: str) -> str:

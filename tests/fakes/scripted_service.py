@@ -50,6 +50,8 @@ class Answer:
     failure: TurnFailed = KILLED
     reason: StopReason = "eos"
     left_out: int = 0
+    hold_at: int = -1  # tokens after which it waits until it is `released`
+    released: asyncio.Event = field(default_factory=asyncio.Event)
 
 
 @dataclass
@@ -136,6 +138,8 @@ class ScriptedService:
                 self._status = EngineStatus(state="failed", failure=answer.failure.message)
                 yield answer.failure
                 return
+            if n == answer.hold_at:
+                await answer.released.wait()
             if limit is not None and n >= limit:
                 yield self._done(answer, n, "max_tokens", done)
                 return

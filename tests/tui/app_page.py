@@ -39,6 +39,10 @@ would help; a repair is one key.
 
 ![Plan](pictures/plan.svg)
 
+F3 measures the model's speed over the depth of the context and draws it beside an earlier run, which `c` chooses.
+
+![Bench](pictures/bench.svg)
+
 """
 SETTINGS = """## Settings
 

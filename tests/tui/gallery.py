@@ -21,7 +21,9 @@ from localinfer.engine.params import EngineOptions
 from localinfer.history_store import HistoryStore
 from localinfer.settings import Settings
 from localinfer.tui.app import LocalinferApp
+from localinfer.tui.bench_runs import BenchRow, SavedRun
 from localinfer.tui.models import ModelRow, add_plan
+from localinfer.tui.screens.bench import BenchScreen
 from localinfer.tui.screens.models import ModelsScreen
 from localinfer.tui.themes import DARK, LIGHT
 from tests.fakes.scripted_service import READY, Answer, ScriptedService
@@ -160,6 +162,26 @@ async def help_screen(pilot: Any) -> None:
     await settle(pilot)
 
 
+async def bench(pilot: Any) -> None:
+    screen = BenchScreen("/models/Qwen3-0.6B-Q8_0.gguf")
+    await pilot.app.push_screen(screen)
+    rows = measured(1.0)
+    screen.earlier, screen.rows = SavedRun("2026-01-05 09:30", tuple(measured(0.8))), rows
+    screen._show()
+    screen._say("done: s saves this run")
+    await settle(pilot)
+
+
+def measured(share: float) -> list[BenchRow]:
+    """Rates that fall with the depth, as measured on two cores."""
+    rates = {"decode": (512, 41.0, 9000), "prefill": (256, 128.0, 14000)}
+    return [
+        BenchRow(kind, n, depth, "f16", *(3 * [round(share * rate / (1 + depth / half), 1)]))
+        for kind, (n, rate, half) in rates.items()
+        for depth in (0, 512, 1024, 2048, 4096)
+    ]
+
+
 async def welcome(pilot: Any) -> None:
     await settle(pilot)
 
@@ -175,6 +197,7 @@ PICTURES: dict[str, tuple[tuple[int, int], str, Act]] = {
     "plan": (NORMAL, DARK.name, plan),
     "models": (NORMAL, DARK.name, models),
     "conversations": (NORMAL, LIGHT.name, conversations),
+    "bench": (WIDE, DARK.name, bench),
     "help": (NORMAL, LIGHT.name, help_screen),
 }
 

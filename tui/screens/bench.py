@@ -17,8 +17,10 @@ from textual.widget import Widget
 from textual.widgets import Footer, Static
 
 from localinfer import paths
-from localinfer.tui.bench_runs import BenchRow, command, last_run, parse_row, save_run
+from localinfer.tui.bench_runs import BenchRow, SavedRun, command, parse_row, save_run, saved_runs
+from localinfer.tui.screens.choose_run import ChooseRunScreen
 from localinfer.tui.session import model_name
+from localinfer.tui.widgets.bench_plot import BenchPlot
 
 if TYPE_CHECKING:
     from localinfer.tui.app import LocalinferApp
@@ -27,7 +29,7 @@ COLUMNS = "kind      depth  KV            tok/s"
 
 
 class BenchTable(Widget):
-    """One line a row: figures, a bar on the scale of the fastest row of its kind, the change since the last run."""
+    """One line a row: figures, a bar on the scale of the fastest row of its kind, the change since an earlier run."""
 
     COMPONENT_CLASSES: ClassVar[set[str]] = {
         "bench--prefill", "bench--decode", "bench--text", "bench--muted", "bench--better", "bench--worse",
@@ -38,7 +40,8 @@ class BenchTable(Widget):
         self.rows: list[BenchRow] = []
         self.earlier: dict[tuple[str, int, int, str], float] = {}
 
-    def show(self, rows: list[BenchRow]) -> None:
+    def show(self, rows: list[BenchRow], earlier: dict[tuple[str, int, int, str], float]) -> None:
+        self.earlier = earlier
         self.rows = sorted(rows, key=lambda row: (row.kind != "decode", row.kv, row.depth))
         self.refresh(layout=True)
 
@@ -74,12 +77,13 @@ class BenchTable(Widget):
 
 
 class BenchScreen(Screen[None]):
-    """r runs, s saves. The model that is open is closed meanwhile: two would share memory and cores."""
+    """r runs, s saves, c compares. The model that is open is closed meanwhile: two would share memory and cores."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "close", "back"),
         Binding("r", "run", "run"),
         Binding("s", "save", "save"),
+        Binding("c", "compare", "compare"),
     ]
     app: LocalinferApp
 
@@ -88,19 +92,33 @@ class BenchScreen(Screen[None]):
         self.path = path
         self.model = model_name(path)
         self.rows: list[BenchRow] = []
+        self.earlier: SavedRun | None = None
         self._process: asyncio.subprocess.Process | None = None
 
     def compose(self) -> ComposeResult:
         yield Static("", classes="screen-title", id="bench-title")
         yield Static("", id="bench-said")
         with VerticalScroll():
+            yield BenchPlot()
             yield BenchTable()
         yield Footer(show_command_palette=False)
 
     def on_mount(self) -> None:
         self.query_one("#bench-title", Static).update(Content(f"Speed of {self.model}"))
-        when, self.query_one(BenchTable).earlier = last_run(self._folder, self.model)
-        self._say(f"r runs. Compared with {when}." if when else "r runs: prefill and decode at growing depth.")
+        runs = saved_runs(self._folder, self.model)
+        self._compare_with(runs[0] if runs else None)
+
+    def _compare_with(self, run: SavedRun | None) -> None:
+        self.earlier = run
+        self._show()
+        if run is not None:
+            self._say(f"r runs. Compared with {run.when}; c chooses another run.")
+        else:
+            self._say("r runs: prefill and decode at growing depth.")
+
+    def _show(self) -> None:
+        self.query_one(BenchTable).show(self.rows, self.earlier.rates if self.earlier else {})
+        self.query_one(BenchPlot).show(self.rows, self.earlier.rows if self.earlier else ())
 
     @property
     def _folder(self) -> Path:
@@ -116,6 +134,7 @@ class BenchScreen(Screen[None]):
     async def _run(self) -> None:
         await self.app.close_model()
         self.rows = []
+        self._show()
         self._say("measuring …")
         options = self.app.options
         line = command(self.path, options.kv, options.ctx or 4096, options.backend)
@@ -133,7 +152,7 @@ class BenchScreen(Screen[None]):
             row = parse_row(text.decode("utf-8", "replace"))
             if row is not None:
                 self.rows.append(row)
-                self.query_one(BenchTable).show(self.rows)
+                self._show()
         code = await process.wait()
         self._process = None
         said = (await complaints).decode("utf-8", "replace").strip().splitlines()
@@ -147,6 +166,18 @@ class BenchScreen(Screen[None]):
             self._say(f"saved: {save_run(self._folder, self.model, self.rows)}")
         except OSError as error:
             self._say(f"cannot save: {error.strerror}")
+
+    def action_compare(self) -> None:
+        runs = saved_runs(self._folder, self.model)
+        if not runs:
+            self._say("no saved run of this model: r runs, s saves")
+            return
+
+        def chosen(number: int | None) -> None:
+            if number is not None:
+                self._compare_with(runs[number] if number >= 0 else None)
+
+        self.app.push_screen(ChooseRunScreen(runs), chosen)
 
     def action_close(self) -> None:
         if self._process is not None:
