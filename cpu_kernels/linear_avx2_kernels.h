@@ -2,6 +2,10 @@
 #ifndef LI_LINEAR_AVX2_KERNELS_H
 #define LI_LINEAR_AVX2_KERNELS_H
 
+#include "linear_avx2.h"
+
+#if LI_X86 /* on other machines there is no immintrin.h */
+
 #include "linear_avx2_rows.h"
 #include "linear_avx2_tiles.h"
 
@@ -33,4 +37,5 @@
     }                                                                                                                 \
     const li_avx2_kernels li_avx2_##name = {rows_##name, tile_##name};
 
+#endif
 #endif
