@@ -41,7 +41,7 @@ def main() -> None:
 
 def compare(args: argparse.Namespace) -> None:
     from localinfer.draft_corpus import COPY_HEAVY, corpus
-    from localinfer.engine.engine import open_engine
+    from localinfer.engine.opening import open_engine
     from localinfer.engine.params import EngineOptions
 
     theirs = subprocess.Popen(

@@ -38,7 +38,7 @@ def load(path: str | os.PathLike[str], **options: Any) -> Engine:
 
     Every call on the engine must come from the thread that loaded it. Raises LocalinferError.
     """
-    from localinfer.engine.engine import open_engine
+    from localinfer.engine.opening import open_engine
     from localinfer.engine.params import EngineOptions
 
     return open_engine(path, EngineOptions(**options))

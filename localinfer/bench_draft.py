@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from localinfer.draft_corpus import COPY_HEAVY, DraftPrompt, corpus
-from localinfer.engine.engine import Engine, open_engine
+from localinfer.engine.engine import Engine
 from localinfer.engine.events import TurnDone
+from localinfer.engine.opening import open_engine
 from localinfer.engine.params import EngineOptions, SamplingParams
 
 ANSWER_TOKENS = 96

@@ -57,7 +57,7 @@ def add_parser(subparsers: Any) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from localinfer.bench import Roof, run_bench, with_mbu
-    from localinfer.engine.engine import open_engine
+    from localinfer.engine.opening import open_engine
     from localinfer.engine.params import parse_draft
 
     ask, draft = bench_ask(args), parse_draft(args.draft)

@@ -40,7 +40,7 @@ def add_parser(subparsers: Any) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from localinfer.engine.engine import open_engine
+    from localinfer.engine.opening import open_engine
     from localinfer.eval import as_json, evaluate, windows
 
     lengths = [integer("--records")(n) for n in args.records.split(",")] if args.records else []
@@ -92,7 +92,7 @@ def _keep(file: Any, apart: dict[str, Any]) -> None:
 
 def _retrieval(path: Path, options: Any, lengths: list[int], line: StatusLine) -> dict[str, dict[str, str]]:
     """By KV type and number of records: exact answers of all, `4/4`."""
-    from localinfer.engine.engine import open_engine
+    from localinfer.engine.opening import open_engine
     from localinfer.retrieval import DOCUMENTS, context_for, found
 
     with open_engine(path, options) as engine:

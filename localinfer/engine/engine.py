@@ -1,7 +1,6 @@
 """Engine: one loaded model, in this process. All calls come from one thread, the one that opened it.
 
-Opening goes: file -> config -> plan -> backend -> weights -> tokenizer -> KV cache. The chat template is made when
-first needed: jinja2 takes 60 ms to import, and plain text needs none.
+The chat template is made when first needed: jinja2 takes 60 ms to import, and plain text needs none.
 """
 
 from __future__ import annotations
@@ -9,17 +8,14 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
 from functools import cached_property
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from localinfer.backends.base import Backend, LoadedModel, PagingState, Progress
-from localinfer.backends.cpu.merge import open_merge_table
+from localinfer.backends.base import Backend, LoadedModel, PagingState
 from localinfer.engine.answer_text import AnswerText, PlainSplitter, Splitter
-from localinfer.engine.backend_choice import open_backend_for
 from localinfer.engine.conversation import Conversation
 from localinfer.engine.drafter import Drafter, NgramDrafter
 from localinfer.engine.events import GenerationEvent, MemoryStats, Notice, TurnDone, TurnStats
@@ -29,22 +25,14 @@ from localinfer.engine.paging_watch import PagingWatch
 from localinfer.engine.params import EngineOptions, EngineStatus, SamplingParams
 from localinfer.engine.planning import (
     MemoryRecord,
-    check_fits,
-    check_speed,
     lowered_plan,
     paging_line,
-    plan_file,
     portable,
 )
 from localinfer.engine.prefill import ChunkSizer
 from localinfer.engine.snapshots import Snapshots, identity_of
-from localinfer.errors import UnsupportedModel
-from localinfer.formats.model_file import open_model_file
 from localinfer.kv.spec import KVSpec, parse_kv_types
-from localinfer.last_used import note_use
 from localinfer.models.config import ModelConfig
-from localinfer.models.decoder import check_tensors
-from localinfer.models.tokenizer import open_tokenizer
 from localinfer.paths import kv_dir
 from localinfer.planner.ledger import Used
 from localinfer.units import format_bytes
@@ -60,40 +48,6 @@ NO_DRAFTS = "drafting is off: recurrent layers keep no past states to go back to
 DEFAULT_CHECKPOINTS = 4  # where no plan says how many
 LIMIT_EACH_S = 1.0  # a look at the system's memory limit takes 2 ms
 LOGITS_CHUNK_BYTES = 64 * 2**20  # rows of logits that are in flight at a time
-
-
-def open_engine(
-    path: str | os.PathLike[str], options: EngineOptions | None = None, progress: Progress = lambda fraction, text: None
-) -> Engine:
-    """Load a model. Raises the error tree; nothing stays open when it does."""
-    start = time.perf_counter()
-    options = options or EngineOptions()
-    with ExitStack() as stack:
-        progress(0.0, "reading the header")
-        file: Any = stack.enter_context(open_model_file(path))
-        plan = plan_file(file, options)
-        config = plan.model.config
-        if config is None:
-            raise UnsupportedModel(plan.unknown)
-        if plan.model.mapped:
-            check_tensors(config, file.tensors)
-        if not options.force:
-            check_fits(plan)
-            check_speed(plan, options.least_tok_s)
-        backend = open_backend_for(file, options.backend, options.threads)
-        stack.callback(backend.close)
-        progress(0.1, "loading weights")
-        model = backend.load(file, config, lambda fraction, text: progress(0.1 + 0.8 * fraction, text), plan.paging)
-        stack.callback(model.close)
-        progress(0.9, "reading the tokenizer")
-        tokenizer = open_tokenizer(file, open_merge_table)
-        engine = Engine(file, config, model, backend, options, plan.ask.ctx, plan, tokenizer)
-        _ = engine.conversation  # what the kernels cannot do shows now, not in a chat
-        stack.pop_all()
-    note_use(path)
-    engine.load_s = time.perf_counter() - start
-    progress(1.0, "ready")
-    return engine
 
 
 class Engine:

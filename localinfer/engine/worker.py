@@ -26,7 +26,7 @@ from localinfer.engine.pipe import Pipe
 from localinfer.errors import EXIT_BUG, BackendError, LocalinferError
 
 SAVE_AFTER_S = 1.0  # without a request
-DEFAULT_ENGINE = "localinfer.engine.engine:open_engine"
+DEFAULT_ENGINE = "localinfer.engine.opening:open_engine"
 
 
 class Worker:

@@ -22,7 +22,7 @@ from tests.fakes.scripted import engine, noise, says
 def scripted_engine(monkeypatch, tmp_path):
     import localinfer.cli.bench as bench
     import localinfer.cli.eval as evaluation
-    import localinfer.engine.engine as real
+    import localinfer.engine.opening as real
 
     path = tmp_path / "paper.gguf"
     path.write_bytes(b"paper")

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from localinfer.backends.cpu.lib import library_path
-from localinfer.engine.engine import open_engine
+from localinfer.engine.opening import open_engine
 from localinfer.engine.params import EngineOptions
 
 TINY = Path(__file__).parents[1] / "golden" / "tiny"

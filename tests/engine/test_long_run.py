@@ -13,8 +13,8 @@ import pytest
 
 from localinfer.backends.cpu.lib import library_path
 from localinfer.device import process_memory
-from localinfer.engine.engine import open_engine
 from localinfer.engine.events import TextDelta
+from localinfer.engine.opening import open_engine
 from localinfer.engine.params import EngineOptions, SamplingParams
 
 TINY = Path(__file__).parents[1] / "golden" / "tiny"

@@ -227,7 +227,7 @@ def test_the_door_loads_no_array_library_and_no_templates():
 def test_the_engine_process_loads_nothing_that_plain_text_does_not_need():
     """Each of these is 10 to 60 ms of a cold first token."""
     heavy = {"asyncio", "dataclasses", "psutil", "jinja2", "tempfile", "importlib.metadata"}
-    modules = ("engine.worker", "engine.engine", "backends.cpu.backend")
+    modules = ("engine.worker", "engine.opening", "backends.cpu.backend")
     code = f"import sys, {', '.join(f'localinfer.{m}' for m in modules)}; print(sorted({heavy} & set(sys.modules)))"
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert out.stdout.strip() == "[]"

@@ -14,8 +14,8 @@ import pytest
 from localinfer import paths
 from localinfer.backends.cpu.lib import library_path
 from localinfer.engine import snapshots, worker
-from localinfer.engine.engine import open_engine
 from localinfer.engine.events import Notice, TurnDone
+from localinfer.engine.opening import open_engine
 from localinfer.engine.params import ChatMessage, EngineOptions, SamplingParams
 from localinfer.engine.service import EngineService
 from localinfer.formats.kv_file import UNFINISHED

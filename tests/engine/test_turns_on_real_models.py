@@ -10,7 +10,7 @@ import pytest
 
 import localinfer
 from localinfer.draft_corpus import corpus
-from localinfer.engine.engine import open_engine
+from localinfer.engine.opening import open_engine
 from localinfer.engine.params import EngineOptions, SamplingParams
 
 pytestmark = pytest.mark.model

@@ -14,7 +14,7 @@ from localinfer.planner.ledger import read
 MODELS = {"smollm2": "SmolLM2-135M-Instruct.Q4_1.gguf", "gemma3": "gemma-3-270m-q4_k_m.gguf"}
 RUN = """
 import sys
-from localinfer.engine.engine import open_engine
+from localinfer.engine.opening import open_engine
 from localinfer.engine.params import EngineOptions, SamplingParams
 path, ctx, kv = sys.argv[1], int(sys.argv[2]), sys.argv[3]
 with open_engine(path, EngineOptions(ctx=ctx, kv=kv, backend="cpu")) as engine:

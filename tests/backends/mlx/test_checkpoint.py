@@ -8,8 +8,8 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from localinfer.engine.engine import open_engine
 from localinfer.engine.events import PromptProgress, TextDelta, TurnDone
+from localinfer.engine.opening import open_engine
 from localinfer.engine.params import ChatMessage, EngineOptions, SamplingParams
 from localinfer.engine.service import EngineService
 from localinfer.errors import UnsupportedModel, UsageError

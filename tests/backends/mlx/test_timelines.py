@@ -12,7 +12,7 @@ import pytest
 
 from localinfer.backends.mlx.kv import MLXKV, rotate
 from localinfer.backends.mlx.timelines import Parked
-from localinfer.engine.engine import open_engine
+from localinfer.engine.opening import open_engine
 from localinfer.engine.params import EngineOptions, SamplingParams
 from localinfer.kv.spec import KVLayer, KVSpec, checkpoint_pages, layer_pages, rotation
 from tests.backends.mlx.conftest import GOLDEN
