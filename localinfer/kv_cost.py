@@ -14,9 +14,9 @@ from typing import Any
 from localinfer.formats.fingerprint import model_fingerprint
 from localinfer.formats.gguf import GGUFFile
 from localinfer.paths import kv_cost_file
-from localinfer.planner.efficiency import positive, read_state, replace_state
 from localinfer.planner.facts import KVCost, ModelFacts
 from localinfer.records import replace
+from localinfer.state_file import positive, read_state, replace_state
 
 
 def record_kv_cost(file: GGUFFile, costs: Mapping[str, KVCost]) -> None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from contextlib import suppress
 from pathlib import Path
 
 from localinfer import paths
+from localinfer.state_file import read_state, replace_state
 
 MOST = 500  # entries kept, the newest
 
@@ -20,20 +20,12 @@ def note_use(model: str | os.PathLike[str]) -> None:
     times[_key(Path(model))] = time.time()
     newest = dict(sorted(times.items(), key=lambda item: item[1])[-MOST:])
     with suppress(OSError):
-        paths.make_parent(path)
-        new = path.with_name(f"{path.name}.{os.getpid()}")
-        new.write_text(json.dumps(newest), "utf-8")
-        os.replace(new, path)
+        replace_state(path, newest)
 
 
 def last_used() -> dict[str, float]:
     """By real path. Empty where nothing was loaded yet, or the file is damaged."""
-    try:
-        content = json.loads(paths.last_used_file().read_text("utf-8"))
-    except (OSError, ValueError):
-        return {}
-    if not isinstance(content, dict):
-        return {}
+    content = read_state(paths.last_used_file())
     return {k: float(v) for k, v in content.items() if isinstance(v, (int, float)) and not isinstance(v, bool)}
 
 

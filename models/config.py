@@ -31,6 +31,13 @@ class RopeConfig:
     inv_freq: tuple[float, ...]  # n_dims/2 angles in radians per position, scaling already applied
     magnitude: float = 1.0  # cos and sin are multiplied by it (yarn, longrope)
 
+    @property
+    def pairs(self) -> tuple[slice, slice]:
+        """Where the two values of each rotated pair stand in a head."""
+        if self.style == "interleaved":
+            return slice(0, self.n_dims, 2), slice(1, self.n_dims, 2)
+        return slice(0, self.n_dims // 2), slice(self.n_dims // 2, self.n_dims)
+
 
 @dataclass(frozen=True)
 class MoEConfig:

@@ -6,15 +6,13 @@ cost}, "when"}}}. It is replaced as a whole, so a reader never sees half of it.
 
 from __future__ import annotations
 
-import json
-import os
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
-from localinfer.paths import make_parent, measured_speed_file
+from localinfer.paths import measured_speed_file
 from localinfer.records import dataclass, field
+from localinfer.state_file import positive, read_state, replace_state
 
 
 @dataclass(frozen=True)
@@ -107,32 +105,3 @@ def load_storage(machine: str, disk: str, path: Path | None = None) -> StorageSp
         return None
     bytes_s = positive(entry.get("bytes_s"))
     return StorageSpeed(bytes_s, str(entry.get("when", ""))) if bytes_s else None
-
-
-def positive(value: Any) -> float | None:
-    """The number, where it is one above 0: files in the state folder may hold anything."""
-    return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) and value > 0 else None
-
-
-def read_state(path: Path) -> dict[str, Any]:
-    """A JSON object; empty where the file is absent or damaged."""
-    try:
-        content = json.loads(path.read_text("utf-8"))
-    except (OSError, ValueError):  # as if nothing was measured; the next measurement writes it anew
-        return {}
-    return content if isinstance(content, dict) else {}
-
-
-def replace_state(path: Path, content: dict[str, Any]) -> None:
-    """Write it as a whole: a reader sees the old file or the new one. OSError."""
-    from tempfile import mkstemp  # only who writes pays for this import
-
-    make_parent(path)
-    handle, name = mkstemp(dir=path.parent, prefix=path.name, suffix=".new")
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as f:
-            json.dump(content, f, indent=1, sort_keys=True)
-        os.replace(name, path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise

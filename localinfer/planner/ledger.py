@@ -17,6 +17,7 @@ from localinfer.planner.context_limit import group_layers, kv_bytes_at
 from localinfer.planner.plan import Plan
 from localinfer.planner.platforms import RULES
 from localinfer.records import dataclass
+from localinfer.state_file import replace_file
 
 MAX_BYTES = 512 * 1024
 MOST_LEARNED = 4
@@ -174,13 +175,8 @@ def _append(path: Path, line: str) -> None:
 
 
 def _keep_newest_half(path: Path) -> None:
-    from tempfile import mkstemp  # costs more to import than all else here, and is seldom needed
-
     lines = path.read_bytes().splitlines(keepends=True)
-    handle, name = mkstemp(dir=path.parent, prefix=path.name)
-    with os.fdopen(handle, "wb") as f:
-        f.writelines(lines[len(lines) // 2 :])
-    os.replace(name, path)
+    replace_file(path, b"".join(lines[len(lines) // 2 :]))
 
 
 def _parse(line: str) -> Entry | None:

@@ -8,7 +8,6 @@ model takes seconds for them); of what rotates, the part counts that all positio
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -18,7 +17,7 @@ import numpy as np
 from localinfer.backends.cpu import structs
 from localinfer.kv.spec import KVLayer
 from localinfer.models.config import RopeConfig
-from localinfer.paths import make_parent
+from localinfer.state_file import replace_file
 
 SAMPLE_TOKENS = 96
 SKIPPED = 16  # the first tokens' keys are unlike all others
@@ -40,7 +39,7 @@ def mean_key(keys: np.ndarray, first: int, rope: RopeConfig | None) -> np.ndarra
     """keys (T, G, D) of positions first.. -> (G, D) float32: their mean, what rotates turned back to position 0."""
     mean = keys.mean(axis=0, dtype=np.float64)
     if rope is not None:
-        a, b = _pairs(rope)
+        a, b = rope.pairs
         angles = np.arange(first, first + len(keys))[:, None, None] * np.asarray(rope.inv_freq)
         still = ((keys[..., a] + 1j * keys[..., b]) * np.exp(-1j * angles)).mean(axis=0)
         mean[..., a], mean[..., b] = still.real, still.imag
@@ -51,18 +50,11 @@ def common_part(mean: np.ndarray, rope: RopeConfig | None, n_ctx: int) -> np.nda
     """A mean key (G, D) -> (G, D) float32: of what rotates, the part that all positions of the context share."""
     common = mean.astype(np.float64)
     if rope is not None:
-        a, b = _pairs(rope)
+        a, b = rope.pairs
         turns = np.exp(1j * np.arange(n_ctx)[:, None] * np.asarray(rope.inv_freq)).mean(axis=0)
         shared = (common[..., a] + 1j * common[..., b]) * turns
         common[..., a], common[..., b] = shared.real, shared.imag
     return common.astype(np.float32)
-
-
-def _pairs(rope: RopeConfig) -> tuple[slice, slice]:
-    """Where the two values of each rotated pair stand in a head."""
-    if rope.style == "interleaved":
-        return slice(0, rope.n_dims, 2), slice(1, rope.n_dims, 2)
-    return slice(0, rope.n_dims // 2), slice(rope.n_dims // 2, rope.n_dims)
 
 
 def known_means(path: Path, shapes: Sequence[tuple[int, int]]) -> list[np.ndarray] | None:
@@ -80,6 +72,4 @@ def known_means(path: Path, shapes: Sequence[tuple[int, int]]) -> list[np.ndarra
 def keep_means(path: Path, means: Sequence[np.ndarray]) -> None:
     """They can be measured again: where nothing can be written, nothing is."""
     with suppress(OSError):
-        new = make_parent(path).with_name(f"{path.name}.{os.getpid()}")
-        np.concatenate([m.ravel() for m in means]).astype("<f4").tofile(new)
-        os.replace(new, path)
+        replace_file(path, np.concatenate([m.ravel() for m in means]).astype("<f4").tobytes())

@@ -69,11 +69,7 @@ class ReferenceOps:
         angle = position[:, None, None] * np.asarray(rope.inv_freq)  # (T, 1, n_dims/2), float64: positions grow large
         cos, sin = (np.cos(angle) * rope.magnitude).astype(F32), (np.sin(angle) * rope.magnitude).astype(F32)
         y = x.copy()
-        half = rope.n_dims // 2
-        if rope.style == "interleaved":
-            a, b = slice(0, rope.n_dims, 2), slice(1, rope.n_dims, 2)
-        else:
-            a, b = slice(0, half), slice(half, rope.n_dims)
+        a, b = rope.pairs
         y[..., a] = x[..., a] * cos - x[..., b] * sin
         y[..., b] = x[..., a] * sin + x[..., b] * cos
         return y
