@@ -10,7 +10,9 @@ import shutil
 import sys
 import sysconfig
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
+from datetime import date
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Literal
@@ -114,10 +116,22 @@ def _ceilings() -> Iterator[Finding]:
     text = f"reads {ceilings.bandwidth_bytes_s / 1e9:.1f} GB/s, computes {ceilings.flops / 1e9:.0f} GFLOP/s in f32"
     load = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
     busy = load > (os.cpu_count() or 1)
+    if not busy:
+        _remember_bandwidth(ceilings.bandwidth_bytes_s)
     yield Finding(
         "WARN" if busy else "PASS", "ceilings", text,
         f"other programs are running (load {load:.1f}): it can do more" if busy else "", data,
     )  # fmt: skip
+
+
+def _remember_bandwidth(bytes_s: float) -> None:
+    """`fit` has a speed bound from now on; what `bench` measured beside decoding stays."""
+    from localinfer.device import machine_name
+    from localinfer.planner.efficiency import load_speed, record_speed
+
+    if load_speed(machine_name(), "cpu").bandwidth_bytes_s is None:
+        with suppress(OSError):
+            record_speed(machine_name(), "cpu", when=date.today().isoformat(), bandwidth_bytes_s=bytes_s)
 
 
 def _mlx() -> Iterator[Finding]:

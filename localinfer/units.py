@@ -55,3 +55,11 @@ def format_bytes(n: int) -> str:
 def format_bytes_both(n: int) -> str:
     """'72.00 GiB (77.31 GB)': both bases, for a line on which a verdict hangs."""
     return f"{n / GIB:.2f} GiB ({n / GB:.2f} GB)"
+
+
+def format_seconds(seconds: float) -> str:
+    """'0.42 s', '12.3 s', '2 min 20 s', '3 h 05 min'."""
+    if seconds < 59.95:
+        return f"{seconds:.2f} s" if seconds < 9.995 else f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes} min {rest:02} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02} min"

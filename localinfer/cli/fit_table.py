@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from localinfer.cli.styled import Span, print_columns, print_line
 from localinfer.cli.terminal_text import one_line
 from localinfer.kv.spec import PAGE_TOKENS
 from localinfer.planner.context_limit import group_layers
-from localinfer.planner.kv_quality import kv_trades
+from localinfer.planner.kv_quality import trades_json
 from localinfer.planner.plan import PARTS, Plan
 from localinfer.planner.report import layers_json, weights_and_kv_alone
-from localinfer.units import GB, GIB, format_bytes, format_bytes_both
+from localinfer.units import GB, GIB, format_bytes, format_bytes_both, format_seconds
 
 if TYPE_CHECKING:
     from localinfer.cli.fit import Answer
@@ -45,10 +45,7 @@ def print_answer(answer: Answer, layers: bool) -> None:
     print_line(*_bar(plan))
     print_columns(_rows(plan), "<><")
     _print_verdict(plan)
-    if plan.max_ctx:
-        print_line(_contexts(plan))
-    for line in kv_trades(plan):
-        print_line(line)
+    _print_kv_types(plan)
     if layers:
         print_columns(_layers(plan), ">><>><>>")
         for line in _rings(plan):
@@ -60,7 +57,7 @@ def print_answer(answer: Answer, layers: bool) -> None:
         option = f"  {repair.option}" if repair.option else ""
         what = f"  - {repair.change}: {VERDICTS[repair.verdict][0]}, {format_bytes(repair.left)} left"
         print_line(what, (option, "dim"))
-    print_line(_speed(answer.speed))
+    print_line(_speed(answer.speed, plan.ask.prompt or plan.ask.ctx))
     if answer.drafting:
         print_line(_drafting(answer.drafting))
     for note in answer.notes:
@@ -79,7 +76,7 @@ def _print_scenario(answer: Answer) -> None:
 
 def _print_title(plan: Plan) -> None:
     m, b, a = plan.model, plan.budget, plan.ask
-    here = f" ({b.source})" if b.free_bytes is not None else ""
+    here = f" machine ({b.source})" if b.name == "this" else ""
     requests = f" x {a.requests} requests" if a.requests > 1 else ""
     facts = f"  {one_line(m.arch)}, {m.quant}, {m.params / 1e9:.2f} B parameters, {m.file_bytes / GB:.2f} GB file"
     print_line((one_line(m.name), "bold"), facts)
@@ -147,10 +144,33 @@ def _print_verdict(plan: Plan) -> None:
     print_line(f"counting file and KV alone: {(alone['before_kv'] or 0) / GIB:.2f} GiB left before KV{after}")
 
 
-def _contexts(plan: Plan) -> str:
-    sizes = ", ".join(f"{kv} {n:,}" for kv, n in plan.max_ctx.items())
-    trained = f" (trained: {plan.model.n_ctx_train:,})" if plan.model.n_ctx_train else ""
-    return f"largest context that fits: {sizes}{trained}"
+def _print_kv_types(plan: Plan) -> None:
+    """For each KV type: how much context fits with it, what it saves against f16 and what it costs."""
+    if not plan.max_ctx:
+        return
+    trades = {row["kv"]: row for row in trades_json(plan)}
+    heads: list[Span] = [("KV type", "bold"), ("largest context", "bold")]
+    rows = [[*heads, ("saves", "bold"), ("KL divergence from f16", "bold")] if trades else [*heads, "", ""]]
+    for kv, tokens in plan.max_ctx.items():
+        trade = trades.get(kv)
+        saves = format_bytes(trade["saved_bytes"]) if trade else ""
+        rows.append([(kv, "green" if kv == plan.ask.kv_name else ""), f"{tokens:,}", saves, _kv_cost(trade)])
+    print_columns(rows, "<>><")
+    if any(trade["shipped"] and not trade["measured"] for trade in trades.values()):
+        print_line(
+            ("  measured with other models; `localinfer eval MODEL --text FILE --compare-kv` does with this", "dim")
+        )
+    if plan.model.n_ctx_train:
+        print_line((f"  trained on a context of {plan.model.n_ctx_train:,}", "dim"))
+
+
+def _kv_cost(trade: dict[str, Any] | None) -> str:
+    if not trade:
+        return ""
+    here = trade["measured"]
+    if here:
+        return f"{here['kld_mean']:.1e} on this file, {here['top1']:.1%} same best token ({here['when']})"
+    return ", ".join(f"{q['kld_mean']:.1e} {q['model']}" for q in trade["shipped"])
 
 
 def _layers(plan: Plan) -> list[list[Span]]:
@@ -197,11 +217,11 @@ def _outcome(o: Outcome, is_best: bool, kv_budget: int) -> list[Span]:
     return [text, (feasible, color), ("  <- best" if is_best else "", "bold")]
 
 
-def _speed(speed: Speed) -> str:
+def _speed(speed: Speed, n_prompt: int) -> str:
     if speed.decode_tok_s_bound is None:
         return f"speed: {speed.basis}"
     expected = f", expect {speed.decode_tok_s_expected:.1f}" if speed.decode_tok_s_expected else ""
-    prefill = f"; prompt at least {speed.prefill_s:.2f} s" if speed.prefill_s is not None else ""
+    prefill = f"; prompt of {n_prompt:,} tokens at least {format_seconds(speed.prefill_s)}" if speed.prefill_s else ""
     read = format_bytes(speed.read_bytes_per_token or 0)
     ms = 1000 / speed.decode_tok_s_bound
     bound = f"speed: at most {speed.decode_tok_s_bound:.1f} tok/s ({ms:.2f} ms, {read} read a token)"

@@ -89,7 +89,10 @@ def _run(argv: list[str]) -> int:
     if argv == ["--version"]:  # no need to import every command
         print(f"localinfer {__version__}")
         return EXIT_OK
-    args = build_parser(_typed_command(argv)).parse_args(argv)
+    args, unknown = build_parser(_typed_command(argv)).parse_known_args(argv)
+    if unknown:  # said here, since argparse would name the program's help instead of the command's
+        command = f"localinfer {args.command}" if args.command else "localinfer"
+        raise UsageError(f"unrecognized arguments: {' '.join(unknown)}", f"{command} --help")
     if args.command is None:
         args = build_parser("chat").parse_args(["chat"])
     module = _module(args.command)

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 def add_parser(subparsers: Any) -> None:
     parser = subparsers.add_parser("run", help="one answer, streamed to stdout", description=__doc__)
     add_model(parser)
-    parser.add_argument("-p", "--prompt", required=True, metavar="TEXT", help="what to answer; - reads stdin")
+    parser.add_argument("-p", "--prompt", metavar="TEXT", help="what to answer (default, and -: what is piped in)")
     parser.add_argument("--system", metavar="TEXT", help="system prompt")
     parser.add_argument("--raw", action="store_true", help="continue the text as it is, without the chat template")
     parser.add_argument(
@@ -55,10 +55,14 @@ def run(args: argparse.Namespace) -> int:
     return asyncio.run(_Run(args, prompt, options, params).main())
 
 
-def read_prompt(text: str) -> str:
-    if text != "-":
+def read_prompt(text: str | None) -> str:
+    """The text itself; for "-" all of stdin; for None too, which must then bring something. UsageError."""
+    if text is not None and text != "-":
         return text
-    return sys.stdin.buffer.read().decode("utf-8", "surrogateescape")
+    piped = b"" if text is None and sys.stdin.isatty() else sys.stdin.buffer.read()
+    if text is None and not piped:
+        raise UsageError("expected -p TEXT or text on stdin, found neither")
+    return piped.decode("utf-8", "surrogateescape")
 
 
 class _Run:

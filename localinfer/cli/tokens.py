@@ -15,7 +15,7 @@ from localinfer.cli.terminal_text import printable
 def add_parser(subparsers: Any) -> None:
     parser = subparsers.add_parser("tokens", help="token ids as the engine sees them", description=__doc__)
     add_model(parser)
-    parser.add_argument("-p", "--prompt", required=True, metavar="TEXT", help="the text; - reads stdin")
+    parser.add_argument("-p", "--prompt", metavar="TEXT", help="the text (default, and -: what is piped in)")
     parser.add_argument("--no-special", action="store_true", help="without the start token that the model asks for")
     parser.add_argument("--plain", action="store_true", help="special tokens in the text are read as letters")
     parser.add_argument("--json", action="store_true")

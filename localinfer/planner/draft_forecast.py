@@ -39,9 +39,9 @@ class DraftForecast(NamedTuple):
 def draft_forecast(plan: Plan, measured: MeasuredSpeed | None = None) -> DraftForecast | None:
     """For decoding at the plan's context. None where neither v(m) was measured nor the device's rates are known."""
     if measured and len(measured.verify) > 1:
-        cost, basis = interpolated(measured.verify, MOST + 1), "v(m) as bench measured it"
+        cost, basis = interpolated(measured.verify, MOST + 1), "from what bench measured of checking guesses here"
     elif (found := verify_bound(plan)) is not None:
-        cost, basis = found, "v(m) from bytes and multiplications, at best"
+        cost, basis = found, "from the bytes and multiplications of checking guesses, at best: not measured"
     else:
         return None
     return DraftForecast(tuple(cost), tuple(best_gain(accept, cost) for accept in ACCEPTS), basis)

@@ -7,6 +7,7 @@ A model of an architecture that we lack still has weights that can be counted: t
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from localinfer.errors import UnsupportedModel, UsageError
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from localinfer.formats.checkpoint import Checkpoint
     from localinfer.formats.gguf import TensorInfo
     from localinfer.formats.model_file import ModelFile
+    from localinfer.planner.paging import Uses
 
 NOT_PAGED = "weight-budget: mlx-lm loads all weights of a model, none are paged"
 
@@ -124,6 +126,14 @@ class ModelFacts:
             n_experts_used=n_used,
             unknown=unknown,
         )
+
+    @cached_property
+    def uses(self) -> Uses:
+        """How one pass uses the tensors: what paging is decided by. Only of a model whose config is known."""
+        from localinfer.planner.paging import uses_of
+
+        assert self.config is not None
+        return uses_of(self.config, self.tensors)
 
     def kv_types(self, k: str, v: str) -> tuple[str, str]:
         """The types asked for, if this model leaves a choice. UsageError where what was asked for cannot be had."""

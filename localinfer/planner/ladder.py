@@ -13,6 +13,7 @@ from localinfer.planner.plan import (
     PAGING,
     Plan,
     Verdict,
+    contexts_down_to,
     kv_choices,
     kv_name,
     with_chunk,
@@ -74,16 +75,19 @@ def _less_context(plan: Plan) -> Iterator[Repair]:
     for name in dict.fromkeys((plan.ask.kv_name, *(kv_name(k, v) for k, v in kv_choices(plan.model)))):
         ctx = plan.max_ctx.get(name, 0)
         if most < ctx < plan.ask.ctx:
-            most = ctx
             k, _, v = name.partition("/")
             other = with_ctx(with_kv(plan, k, v or k), ctx)
+            if not _better(plan, other):
+                continue
+            most = ctx
             option = f"--ctx {ctx}" + (f" --kv {name}" if name != plan.ask.kv_name else "")
             yield Repair(f"context of {ctx:,} tokens, {name} KV", other.verdict, other.left, option)
 
 
 def _smaller_quant(plan: Plan) -> Iterator[Repair]:
     """The next smaller file of the same model that fits; its size is an estimate from typical bits a weight."""
-    if plan.verdict != "does_not_fit":
+    whole = plan.parts["weights"] if plan.paging is None else plan.model.tensor_bytes
+    if plan.verdict not in ("does_not_fit", "pages") or plan.left + plan.parts["weights"] >= whole:
         return
     bits_now = plan.model.tensor_bytes * 8 / max(1, plan.model.params)
     for quant, bits in TYPICAL_BITS.items():
@@ -133,18 +137,19 @@ def _page_weights(plan: Plan) -> Iterator[Repair]:
 
 
 def page_to_fit(plan: Plan) -> Plan | None:
-    """The same plan with the largest weight budget that fits; None where paging does not help."""
+    """The same plan with the largest weight budget that fits; None where paging does not help. Its largest contexts are
+    those at which paging still does: weights give way to a longer one."""
     if plan.unknown or not plan.model.tensors or not plan.model.mapped:
         return None
     beside = sum(row.n_bytes for row in plan.rows if row.part != "weights" and row.name != PAGING)
-    keep = plan.budget.budget_bytes - beside
+    keep, least = plan.budget.budget_bytes - beside, int(LEAST_RESIDENT_SHARE * plan.model.tensor_bytes)
     for _ in range(8):  # buffers depend a little on what is streamed
         keep = keep // MIB * MIB
-        if keep < LEAST_RESIDENT_SHARE * plan.model.tensor_bytes:
+        if keep < least:
             return None
         paged = with_weight_budget(plan, keep)
         if paged.left >= 0:
-            return paged if paged.paging else None
+            return replace(paged, max_ctx=contexts_down_to(paged, least)) if paged.paging else None
         keep += paged.left
     return None
 

@@ -21,6 +21,7 @@ from localinfer.units import MIB
 if TYPE_CHECKING:
     from localinfer.formats.gguf import TensorInfo
     from localinfer.models.config import ModelConfig
+    from localinfer.planner.facts import ModelFacts
 
 LEAST_SLOTS = 4  # of each size of expert matrix: cpu_kernels/experts.h
 SLOTS_A_CHOICE = 2  # experts that are in memory at least, for each one that a token uses: these work, those load
@@ -99,11 +100,9 @@ def _matrices(instruction: Any, experts: dict[str, None]) -> Iterator[TensorInfo
         yield instruction.weights[0]
 
 
-def make_paging(
-    config: ModelConfig, tensors: Mapping[str, TensorInfo], weight_budget: int, n_experts: int = 0, n_used: int = 0
-) -> Paging:
+def make_paging(model: ModelFacts, weight_budget: int) -> Paging:
     """The best use of `weight_budget` bytes. What cannot be paged is kept even where it is more than that."""
-    uses = uses_of(config, tensors)
+    uses, tensors, n_experts, n_used = model.uses, model.tensors, model.n_experts, model.n_experts_used
     room = {name: paged_bytes(info.n_bytes) for name, info in tensors.items()}
     matrices = {name for names in uses.sets for name in names} - uses.shared
     only_looked_up = uses.lookups - matrices - uses.shared

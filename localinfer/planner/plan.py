@@ -24,6 +24,7 @@ from localinfer.planner.platforms import DECODE_TILES, PlatformRules, rules_for
 from localinfer.planner.scratch import Scratch, scratch_for
 from localinfer.planner.weights import weight_groups
 from localinfer.records import dataclass, field, replace
+from localinfer.units import MIB, format_bytes
 
 Verdict = Literal["fits", "tight", "pages", "does_not_fit", "unknown"]
 KV_CHOICES = (("f16", "f16"), ("q8_0", "q8_0"), ("q8_0", "q4_0"), ("q4_0", "q4_0"))
@@ -137,6 +138,8 @@ class Plan:
     def binding(self) -> str:
         """The term at which the sum crosses the budget, or what would stop a larger context first."""
         room = self.budget.budget_bytes
+        if self.paging is not None:  # why weights are paged
+            room -= self.model.tensor_bytes - self.parts["weights"]
         for part in PARTS:
             room -= self.parts[part]
             if room < 0:
@@ -233,6 +236,15 @@ def with_weight_budget(plan: Plan, n_bytes: int | None) -> Plan:
     )
 
 
+def contexts_down_to(plan: Plan, least_weights: int) -> dict[str, int]:
+    """The largest contexts, by KV types, where weights give way down to so many bytes (or what cannot be paged)."""
+    smallest = with_weight_budget(plan, least_weights)
+    assert smallest.scratch is not None
+    unspent = max(0, least_weights - smallest.parts["weights"]) + MIB  # budgets are whole MiB
+    rules = rules_for(plan.budget.platform, plan.model.mapped)
+    return _max_contexts(smallest, rules, smallest.scratch, _room(smallest) - unspent)
+
+
 def _room(plan: Plan) -> int:
     """What the budget leaves for all that grows with the context."""
     fixed = sum(r.n_bytes for r in plan.rows if r.name != ATTENTION and r.part not in GROWING)
@@ -291,15 +303,15 @@ def paging_for(model: ModelFacts, weight_budget: int | None) -> Paging | None:
         return None
     if model.config is None or not model.mapped:
         return None
-    return make_paging(model.config, model.tensors, weight_budget, model.n_experts, model.n_experts_used)
+    return make_paging(model, weight_budget)
 
 
 def _weight_rows(model: ModelFacts, paging: Paging | None) -> tuple[Row, ...]:
     if paging is None:
         return tuple(Row("weights", name, n) for name, n in weight_groups(model.tensors).items())
     rows = (
-        Row("weights", "resident weights", paging.resident_bytes, f"of {model.tensor_bytes} bytes"),
-        Row("weights", "resident experts", paging.expert_bytes, f"of {paging.all_expert_bytes} bytes"),
+        Row("weights", "resident weights", paging.resident_bytes, f"of {format_bytes(model.tensor_bytes)}"),
+        Row("weights", "resident experts", paging.expert_bytes, f"of {format_bytes(paging.all_expert_bytes)}"),
     )
     return tuple(row for row in rows if row.n_bytes)
 
@@ -372,6 +384,7 @@ __all__ = [
     "Plan",
     "Row",
     "Verdict",
+    "contexts_down_to",
     "kv_bytes_at",
     "kv_choices",
     "kv_name",

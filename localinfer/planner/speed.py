@@ -116,13 +116,13 @@ def speed_of(plan: Plan, measured: MeasuredSpeed | None = None) -> Speed:
 def _expected(plan: Plan, bound: float | None, measured: MeasuredSpeed | None) -> tuple[float | None, str]:
     if plan.paging is not None:
         return _expected_paged(plan, bound)
-    source = f"bandwidth {plan.budget.bandwidth_bytes_s / 1e9:.6g} GB/s" if plan.budget.bandwidth_bytes_s else ""
+    source = f"bandwidth {plan.budget.bandwidth_bytes_s / 1e9:.4g} GB/s" if plan.budget.bandwidth_bytes_s else ""
     if bound is None:
-        return None, "no bound: this device's memory bandwidth is not known; `localinfer bench` measures it"
+        return None, "no bound: this device's memory bandwidth is not known; `localinfer doctor` measures it"
     share = measured.share_for(plan.model.quant.split("_")[0]) if measured else None
     share = (measured.share_for(_weight_type(plan)) if measured else None) or share
     if share is None:
-        return None, f"bound only ({source}): nothing was measured on this device, `localinfer bench` does"
+        return None, f"bound only ({source}): no decoding was measured on this device, `localinfer bench` does"
     part, weight_type = share
     when = f" on {measured.when}" if measured and measured.when else ""
     return bound * part, f"{part:.0%} of {source}, as bench measured with {weight_type} weights{when}"

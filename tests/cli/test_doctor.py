@@ -8,8 +8,10 @@ import subprocess
 import sys
 
 from localinfer import doctor, paths
+from localinfer.device import machine_name
 from localinfer.history_store import HistoryStore
 from localinfer.machine import power_state
+from localinfer.planner.efficiency import load_speed, record_speed
 
 
 def test_doctor_as_json_and_as_text(cli):
@@ -19,6 +21,15 @@ def test_doctor_as_json_and_as_text(cli):
     assert all(f["level"] in ("PASS", "WARN", "FAIL") and f["text"] for f in found)
     _, out, _ = cli("doctor", "--quick")
     assert out.splitlines()[0].startswith("PASS  installation localinfer ")
+
+
+def test_measured_bandwidth_gives_fit_a_bound_unless_bench_knows_better():
+    machine = machine_name()
+    doctor._remember_bandwidth(25e9)
+    assert load_speed(machine, "cpu").bandwidth_bytes_s == 25e9
+    record_speed(machine, "cpu", when="2026-01-02", bandwidth_bytes_s=30e9, mbu={"Q4_1": 0.5})
+    doctor._remember_bandwidth(10e9)
+    assert load_speed(machine, "cpu").bandwidth_bytes_s == 30e9
 
 
 def test_a_check_that_breaks_is_a_finding(monkeypatch, cli):

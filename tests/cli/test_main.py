@@ -30,7 +30,7 @@ def test_help_lists_every_command(cli):
     ("arguments", "message"),
     [
         (["nonsense"], "invalid choice: 'nonsense'"),
-        (["run"], "the following arguments are required: MODEL, -p/--prompt"),
+        (["run"], "the following arguments are required: MODEL"),
         (["run", "m", "-p", "x", "--nonsense"], "unrecognized arguments: --nonsense"),
         (["run", "m", "-p", "x", "--temp", "hot"], "--temp: expected a number, found 'hot'"),
         (["run", "m", "-p", "x", "--temp", "-1"], "temperature: expected a number from 0 to 100, found -1"),
@@ -59,6 +59,10 @@ def test_wrong_use_is_one_line_and_exit_2(cli, arguments, message):
     assert (code, out) == (2, "")
     assert lines[0].startswith("error: ") and message in lines[0]
     assert len(lines) == 1 or (len(lines) == 2 and lines[1].startswith("hint: "))
+
+
+def test_the_hint_names_the_help_of_the_command(cli):
+    assert cli("bench", "m", "--nonsense")[2].splitlines()[1] == "hint: localinfer bench --help"
 
 
 def test_a_file_that_is_no_model_is_exit_4(cli, tmp_path):

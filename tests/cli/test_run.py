@@ -56,9 +56,20 @@ def test_context_full_says_its_numbers(cli, scripted):
     assert (code, out) == (0, "x" * 19 + "\n") and "context full (20/20)" in err
 
 
-def test_stdin_as_prompt_takes_any_bytes(cli, scripted, monkeypatch):
+@pytest.mark.parametrize("prompt", [["-p", "-"], []])
+def test_stdin_as_prompt_takes_any_bytes(cli, scripted, monkeypatch, prompt):
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"caf\xe9?")))
-    assert cli("run", script(answer="yes"), "-p", "-", "--raw")[:2] == (0, "yes\n")
+    code, out, err = cli("run", script(answer="yes"), *prompt, "--raw", "--stats")
+    assert (code, out) == (0, "yes\n") and " after 6 prompt tokens" in err  # a start token and five bytes
+
+
+@pytest.mark.parametrize("terminal", [False, True])
+def test_no_prompt_at_all_is_said(cli, scripted, monkeypatch, terminal):
+    stdin = io.TextIOWrapper(io.BytesIO(b""))
+    monkeypatch.setattr(stdin, "isatty", lambda: terminal)
+    monkeypatch.setattr("sys.stdin", stdin)
+    code, _, err = cli("run", script(answer="yes"))
+    assert (code, err) == (2, "error: expected -p TEXT or text on stdin, found neither\n")
 
 
 @pytest.mark.parametrize(

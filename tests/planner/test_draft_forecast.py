@@ -47,9 +47,9 @@ def test_measured_costs_come_first_and_are_filled_in():
 def test_measured_costs_reach_the_forecast(sparse_models):
     plan = plan_for(sparse_models, "m2-max-96gb")
     found = draft_forecast(plan, MeasuredSpeed(verify={1: 1.0, 2: 2.5, 16: 40.0}))
-    assert [g.draft for g in found.gains] == [0, 0, 0] and found.basis == "v(m) as bench measured it"
+    assert [g.draft for g in found.gains] == [0, 0, 0] and "bench measured" in found.basis
     assert draft_forecast(plan).gains[-1].gain > 4  # at best, with 9 of 10 guesses right
-    assert draft_forecast(plan, MeasuredSpeed()).basis.startswith("v(m) from bytes")
+    assert draft_forecast(plan, MeasuredSpeed()).basis.endswith("not measured")
 
 
 def test_no_rates_no_forecast(sparse_models):

@@ -101,6 +101,28 @@ def test_paging_forecasts_its_speed(sparse_models):
     assert 1 / page.tok_s_bound == pytest.approx(copying + computing, rel=0.03)
 
 
+@pytest.mark.parametrize("name", ["qwen3-30b-a3b-q4_k", "llama-3.1-8b-q4_k"])
+def test_the_largest_contexts_of_a_paged_plan_are_those_at_which_paging_still_does(sparse_models, name):
+    """Weights give way to context: not the context that happened to be asked for, beside weights that fill the rest."""
+    plan = paged(sparse_models, name, 4 * GIB, 2048)
+    assert plan.binding == "weights" and set(plan.max_ctx) == {"f16", "q8_0", "q8_0/q4_0", "q4_0"}
+    for kv, ctx in plan.max_ctx.items():
+        k, _, v = kv.partition("/")
+        assert ctx > 2048
+        longest = page_to_fit(with_ctx(with_kv(plan, k, v or k), ctx))
+        assert longest is not None and longest.left >= 0 and longest.max_ctx == plan.max_ctx
+        assert page_to_fit(with_ctx(with_kv(plan, k, v or k), ctx + ctx // 4)) is None
+
+
+def test_a_model_that_pages_is_helped_by_a_smaller_file_not_by_less_context(sparse_models):
+    assert [r.change.split(" file")[0] for r in repairs(paged(sparse_models, "llama-3.1-8b-q4_k", 4 * GIB, 2048))] == [
+        "a Q2_K"
+    ]
+    facts = sparse_models.facts("llama-3.1-8b-q4_k")
+    budget = MemoryBudget("x", "cpu", 64 * GIB, 64 * GIB, 0, "")
+    assert repairs(make_plan(facts, budget, Ask(ctx=2048, weight_budget=GIB))) == []  # as asked: all of it would fit
+
+
 def paged(sparse_models, name, memory, ctx, disk=3e8):
     """On so much memory a part of the weights is read for every token, and for every chunk of a prompt."""
     facts = sparse_models.facts(name)

@@ -103,7 +103,7 @@ def test_no_bandwidth_no_bound(sparse_models):
     plan = make_plan(sparse_models.facts("qwen3-8b-q4_k"), MemoryBudget("x", "cpu", GIB, GIB, 0, ""), Ask(ctx=2048))
     speed = speed_of(plan)
     assert speed.decode_tok_s_bound is None and speed.prefill_s is None
-    assert "bench" in speed.basis
+    assert "`localinfer doctor` measures it" in speed.basis
 
 
 def test_measured_speed_is_kept_by_machine_and_backend(tmp_path):
