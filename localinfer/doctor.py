@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from localinfer import __version__, paths
 from localinfer.errors import BackendError, LocalinferError
+from localinfer.other_programs import program_name
 from localinfer.units import GIB, format_bytes, format_bytes_both
 
 if TYPE_CHECKING:
@@ -219,17 +220,20 @@ def _storage() -> Iterator[Finding]:
 
 
 def _models() -> Iterator[Finding]:
-    from localinfer.store import find_models
+    from localinfer.store import find_models, how_to_delete_it, unreadable_folders
 
     models = find_models()
     for model in models:
         if model.trouble:
-            yield Finding("WARN", "model", f"{model.name}: {model.trouble}", f"localinfer rm {model.name}, pull again")
+            repair = f"{how_to_delete_it(model)}, then pull again"
+            yield Finding("WARN", "model", f"{model.name}: {model.trouble}", repair)
+    for source, folder in unreadable_folders():
+        yield Finding("WARN", "models", f"{program_name(source)}'s cannot be read: {folder}", "ask for the right to")
     if not models:
         yield Finding("PASS", "models", "none yet", "localinfer pull demo")
         return
     sources = {s: sum(m.source == s for m in models) for s in dict.fromkeys(m.source for m in models)}
-    listed = ", ".join(f"{n} from {s}" for s, n in sources.items())
+    listed = ", ".join(f"{n} from {program_name(s)}" for s, n in sources.items())
     text = f"{listed}; {format_bytes(sum(m.n_bytes for m in models))}"
     yield Finding("PASS", "models", text, data=sources)
     yield from _disks(models)

@@ -17,6 +17,7 @@ from pathlib import Path
 from localinfer import paths
 from localinfer.errors import UsageError
 from localinfer.models.checkpoint_config import MODEL_TYPES
+from localinfer.other_programs import how_to_delete, lmstudio_folders, ollama_folders, ollama_models, program_name
 
 SHARD = re.compile(r"-(\d{5})-of-(\d{5})$")
 OURS_TO_DELETE = ("localinfer", "huggingface")  # where `pull` puts models
@@ -42,23 +43,34 @@ class LocalModel:
 
 def find_models() -> list[LocalModel]:
     """All local models by name; of two with one name, our own folder's comes first. Reads folders, opens no model."""
-    found = [model for source, folder in _folders() if folder.is_dir() for model in _models_in(folder, source)]
+    found = [model for source, folder in _folders() for model in _models_in(folder, source)]
     return sorted([*found, *_ollama_models()], key=lambda m: (m.name.lower(), not m.ours, str(m.path)))
 
 
 def models_beside(path: Path) -> list[LocalModel]:
     """The .gguf files in the folder of one that lies elsewhere, named after the folder."""
-    try:
-        names = sorted(p for p in path.parent.glob("*.gguf") if not p.name.startswith("mmproj"))
-    except OSError:
-        return []
     found = []
-    for name in names:
-        match = SHARD.search(name.stem)
-        with suppress(OSError):
-            if not match or match[1] == "00001":
-                found.append(_describe(name, path.parent.name, match))
+    with suppress(OSError):
+        for file in sorted(p for p in path.parent.iterdir() if is_model_file(p)):
+            with suppress(OSError):
+                found.append(_describe(file, path.parent.name, SHARD.search(file.stem)))
     return found
+
+
+def unreadable_folders() -> list[tuple[str, Path]]:
+    """Those stores of (program, folder) that are there but that this user may not look into."""
+    stores = [*_folders(), *(("ollama", folder / "manifests") for folder in ollama_folders())]
+    return [(source, folder) for source, folder in stores if _is_refused(folder)]
+
+
+def _is_refused(folder: Path) -> bool:
+    try:
+        os.scandir(folder).close()
+    except PermissionError:
+        return True
+    except OSError:
+        return False
+    return False
 
 
 def find_model(name: str) -> LocalModel | None:
@@ -91,12 +103,20 @@ def partial_downloads() -> list[PartialDownload]:
 def remove(model: LocalModel) -> int:
     """Delete a model that `pull` brought, all its shards; returns the bytes freed. UsageError for others' files."""
     if model.source not in OURS_TO_DELETE:
-        raise UsageError(f"{model.name}: belongs to {model.source}, localinfer deletes only its own", str(model.path))
+        owner = program_name(model.source)
+        raise UsageError(f"{model.name}: belongs to {owner}, localinfer deletes only its own", how_to_delete_it(model))
     if model.path.is_dir() and model.path.parent.name == "snapshots":
         return _delete_folder(model.path)
     if model.path.is_dir():
         raise UsageError(f"{model.name}: is a folder, localinfer deletes only what it downloaded", str(model.path))
     return sum(_delete(path) for path in shards_of(model.path))
+
+
+def how_to_delete_it(model: LocalModel) -> str:
+    """The command, or the program that does it."""
+    if model.source in OURS_TO_DELETE:
+        return f"localinfer rm {model.name}"
+    return how_to_delete(model.source, model.name)
 
 
 def _delete_folder(path: Path) -> int:
@@ -132,9 +152,8 @@ def shards_of(path: Path) -> list[Path]:
 def _folders() -> Iterator[tuple[str, Path]]:
     yield "localinfer", paths.models_dir()
     yield "huggingface", _hub_cache()
-    home = Path.home()
-    yield "lmstudio", home / ".lmstudio" / "models"
-    yield "lmstudio", home / ".cache" / "lm-studio" / "models"
+    for folder in lmstudio_folders():
+        yield "lmstudio", folder
 
 
 def _hub_cache() -> Path:
@@ -146,33 +165,38 @@ def _hub_cache() -> Path:
 
 
 def _models_in(folder: Path, source: str) -> Iterator[LocalModel]:
-    yield from _checkpoints_in(folder, source)
-    for path in sorted(folder.rglob("*.gguf")):
-        if path.name.startswith("mmproj"):
-            continue  # a vision tower, no model by itself
-        match = SHARD.search(path.stem)
-        if match and match[1] != "00001":
-            continue
-        try:
-            yield _describe(path, source, match)
-        except OSError:
-            continue  # a dangling link, or gone since the folder was read
+    for path in _files(folder):
+        if path.name == "config.json":
+            yield from _checkpoint(path, source)
+        elif is_model_file(path):
+            try:
+                yield _describe(path, source, SHARD.search(path.stem))
+            except OSError:
+                continue  # a dangling link, or gone since the folder was read
 
 
-def _checkpoints_in(folder: Path, source: str) -> Iterator[LocalModel]:
-    """Folders that mlx-lm can open and we can plan. In the hub's cache they are called by the repository's name."""
-    for config in sorted(folder.rglob("config.json")):
-        path = config.parent
-        try:
-            kind = json.loads(config.read_bytes()).get("model_type")
-            weights = list(path.glob("model*.safetensors"))
-            if kind not in MODEL_TYPES or not weights or not (path / "tokenizer.json").is_file():
-                continue
-            n_bytes = sum(p.stat().st_size for p in weights)
-            trouble = _missing_shards(path, {p.name for p in weights})
-            yield LocalModel(_folder_name(path), path, n_bytes, source, config.stat().st_mtime, trouble)
-        except (OSError, ValueError, AttributeError, TypeError, KeyError):
-            continue  # not a model's, or gone since the folder was read
+def is_model_file(path: Path) -> bool:
+    """A .gguf file, of a split one the first; but no vision tower, which is no model by itself."""
+    if path.suffix != ".gguf" or "mmproj" in path.name.lower():
+        return False
+    match = SHARD.search(path.stem)
+    return match is None or match[1] == "00001"
+
+
+def _checkpoint(config: Path, source: str) -> Iterator[LocalModel]:
+    """The folder of a config.json where mlx-lm can open it and we can plan it. In the hub's cache it is called by the
+    repository's name."""
+    path = config.parent
+    try:
+        kind = json.loads(config.read_bytes()).get("model_type")
+        weights = list(path.glob("model*.safetensors"))
+        if kind not in MODEL_TYPES or not weights or not (path / "tokenizer.json").is_file():
+            return
+        n_bytes = sum(p.stat().st_size for p in weights)
+        trouble = _missing_shards(path, {p.name for p in weights})
+        yield LocalModel(_folder_name(path), path, n_bytes, source, config.stat().st_mtime, trouble)
+    except (OSError, ValueError, AttributeError, TypeError, KeyError):
+        return  # not a model's, or gone since the folder was read
 
 
 def _missing_shards(path: Path, there: set[str]) -> str:
@@ -197,15 +221,18 @@ def _describe(path: Path, source: str, match: re.Match[str] | None) -> LocalMode
 
 
 def _ollama_models() -> Iterator[LocalModel]:
-    """Ollama keeps a manifest a tag; its layer of media type `...model` is a GGUF file under blobs/."""
-    root = Path(os.environ.get("OLLAMA_MODELS") or Path.home() / ".ollama" / "models")
-    manifests = root / "manifests"
-    for manifest in sorted(manifests.rglob("*")) if manifests.is_dir() else ():
-        try:
-            layers = json.loads(manifest.read_text())["layers"]
-            digest = next(x["digest"] for x in layers if x["mediaType"].endswith("image.model"))
-            blob = root / "blobs" / digest.replace(":", "-")
-            name = ":".join(manifest.relative_to(manifests).parts[-2:])
-            yield LocalModel(name, blob, blob.stat().st_size, "ollama", manifest.stat().st_mtime)
-        except (OSError, ValueError, LookupError, StopIteration, TypeError, AttributeError):
-            continue  # a folder, or no manifest of a model
+    for name, path, stat in ollama_models():
+        yield LocalModel(name, path, stat.st_size, "ollama", stat.st_mtime)
+
+
+def _files(folder: Path) -> Iterator[Path]:
+    """All files below a folder, through links to folders too (each folder once): large models live on other disks."""
+    seen: set[str] = set()
+    for at, folders, names in os.walk(folder, followlinks=True):
+        real = os.path.realpath(at)
+        if real in seen:
+            folders.clear()
+            continue
+        seen.add(real)
+        folders.sort()
+        yield from (Path(at, name) for name in sorted(names))

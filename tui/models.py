@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from localinfer.errors import LocalinferError, UsageError
+from localinfer.other_programs import PROGRAMS, how_to_delete, program_name
+from localinfer.tui.markdown.rows import visible
 from localinfer.units import format_bytes
 
 TEMPLATE = "tokenizer.chat_template"
@@ -34,6 +36,11 @@ class ModelRow:
 
         return self.source in OURS_TO_DELETE
 
+    @property
+    def owner(self) -> str:
+        """The program or the folder that it belongs to, as people call it."""
+        return program_name(self.source)
+
 
 def local_models(opened: str = "") -> list[ModelRow]:
     """Names, sizes and where they come from; opens no model. What lies beside the `opened` one belongs to the list."""
@@ -41,15 +48,40 @@ def local_models(opened: str = "") -> list[ModelRow]:
 
     beside = models_beside(Path(opened)) if opened else []
     rows: dict[str, ModelRow] = {}
-    for m in [*find_models(), *beside]:
+    for m in find_models():
+        row = rows.setdefault(str(m.path), ModelRow("", str(m.path), m.n_bytes, m.source, m.trouble))
+        row.name += f", {m.name}" if row.name else m.name  # Ollama keeps one file for several names
+    for m in beside:
         rows.setdefault(str(m.path), ModelRow(m.name, str(m.path), m.n_bytes, m.source, m.trouble))
     return sorted(rows.values(), key=lambda row: row.name.lower())
+
+
+def unreadable_stores() -> list[str]:
+    """A line for each store of another program that this user may not look into."""
+    from localinfer.store import unreadable_folders
+
+    return [f"{program_name(source)}'s models cannot be read: {folder}" for source, folder in unreadable_folders()]
 
 
 def add_plan(row: ModelRow, plan: Any) -> None:
     """What the planner says about a model."""
     row.plan, row.verdict = plan, plan.verdict
     row.quant, row.ctx_train = plan.model.quant, plan.model.n_ctx_train or 0
+
+
+def delete_question(row: ModelRow) -> str:
+    """What is asked before a model is deleted; where it lies in a cache of several programs, that too."""
+    question = f"Delete {visible(row.name)}, {format_bytes(row.n_bytes)}?"
+    if row.source == "huggingface":
+        question += "\nIt lies in the Hugging Face cache, which other programs use too."
+    return question
+
+
+def delete_refusal(row: ModelRow) -> str:
+    """Whose model it is and how it is deleted there."""
+    names = row.name.split(", ") if row.source == "ollama" else [row.name]
+    how = how_to_delete(row.source, " ".join(names)) if row.source in PROGRAMS else f"delete {row.path} yourself"
+    return f"It belongs to {visible(row.owner)}: {visible(how)}."
 
 
 def delete_model(row: ModelRow) -> int:

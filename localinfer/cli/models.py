@@ -12,7 +12,16 @@ from localinfer.cli.styled import Span, print_columns, print_line
 from localinfer.cli.terminal_text import one_line
 from localinfer.errors import UsageError
 from localinfer.last_used import last_used, used_at
-from localinfer.store import LocalModel, find_model, find_models, partial_downloads, remove
+from localinfer.other_programs import program_name
+from localinfer.store import (
+    LocalModel,
+    find_model,
+    find_models,
+    how_to_delete_it,
+    partial_downloads,
+    remove,
+    unreadable_folders,
+)
 from localinfer.units import format_bytes
 
 
@@ -49,10 +58,12 @@ def run_models(args: argparse.Namespace) -> int:
     for m in models:
         used = used_at(m.path, times)
         when = f"used {_day(used)}" if used else "not used yet"
-        trouble = f"{m.trouble}: localinfer rm {m.name}, then pull again" if m.trouble else ""
-        rows.append([one_line(m.name), format_bytes(m.n_bytes), m.source, when, (trouble, "yellow")])
+        trouble = f"{m.trouble}: {how_to_delete_it(m)}, then pull again" if m.trouble else ""
+        rows.append([one_line(m.name), format_bytes(m.n_bytes), program_name(m.source), when, (trouble, "yellow")])
     if rows:
         print_columns(rows, "<><<<")
+    for source, folder in unreadable_folders():
+        print(f"{program_name(source)}'s models cannot be read: {folder}", file=sys.stderr)
     for partial_download in partial_downloads():
         size = format_bytes(partial_download.path.stat().st_size)
         print_line(f"{partial_download.path.name}: unfinished download, {size}: {partial_download.repair} to go on")

@@ -36,13 +36,12 @@ def _hub(reference: str) -> Path:
 
 
 def _by_name(reference: str) -> Path:
-    from localinfer.store import find_model, find_models
+    from localinfer.store import find_model, find_models, how_to_delete_it
 
     if model := find_model(reference):
         if model.trouble:
-            raise UsageError(
-                f"{reference}: {model.trouble} at {model.path}", f"localinfer rm {model.name}, then pull again"
-            )
+            repair = f"{how_to_delete_it(model)}, then pull again"
+            raise UsageError(f"{reference}: {model.trouble} at {model.path}", repair)
         return model.path
     names = list(dict.fromkeys(["demo", *(m.name for m in find_models())]))
     shown = ", ".join(names[:8]) + (", ..." if len(names) > 8 else "")

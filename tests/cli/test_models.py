@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 import zipfile
 
@@ -35,12 +36,12 @@ def models(home, tmp_path):
     return ours
 
 
-def ollama(tmp_path, layers):
+def ollama(tmp_path, layers, name="registry.ollama.ai/library/llama3/8b"):
     root = tmp_path / "user" / ".ollama" / "models"
-    manifest = root / "manifests" / "registry" / "library" / "llama3" / "8b"
-    manifest.parent.mkdir(parents=True)
+    manifest = root / "manifests" / name
+    manifest.parent.mkdir(parents=True, exist_ok=True)
     manifest.write_text(json.dumps({"layers": layers}))
-    (root / "blobs").mkdir()
+    (root / "blobs").mkdir(exist_ok=True)
     (root / "blobs" / "sha256-12").write_bytes(b"z" * 7)
     return root
 
@@ -63,6 +64,58 @@ def test_lists_our_own_and_others_models(models, tmp_path):
 def test_manifests_that_are_none_are_passed_over(tmp_path, layers):
     ollama(tmp_path, layers)
     assert find_models() == []
+
+
+def test_ollamas_models_have_the_names_that_it_lists_itself(tmp_path, monkeypatch):
+    layers = [{"mediaType": "application/vnd.ollama.image.model", "digest": "sha256:12"}]
+    for name in ("registry.ollama.ai/someone/tuned/1b", "hf.co/someone/Tuned-GGUF/Q4_K_M"):
+        root = ollama(tmp_path, layers, name)
+    assert [m.name for m in find_models()] == ["hf.co/someone/Tuned-GGUF:Q4_K_M", "someone/tuned:1b"]
+    with pytest.raises(UsageError) as caught:
+        remove(find_models()[1])
+    assert caught.value.hint == "ollama rm someone/tuned:1b"
+    moved = root.rename(tmp_path / "elsewhere")
+    assert find_models() == []
+    monkeypatch.setenv("OLLAMA_MODELS", str(moved))
+    assert len(find_models()) == 2
+
+
+def test_lm_studios_folder_is_the_one_that_its_settings_name(tmp_path):
+    chosen, moved_home = tmp_path / "disk" / "llms", tmp_path / "studio"
+    for folder in (chosen / "a" / "b", moved_home / "models", tmp_path / "user" / ".cache" / "lm-studio" / "models"):
+        folder.mkdir(parents=True)
+        (folder / f"in-{folder.name}.gguf").write_bytes(b"x")
+    (tmp_path / "user").mkdir(exist_ok=True)
+    (tmp_path / "user" / ".lmstudio-home-pointer").write_text(f"{moved_home}\n")
+    (moved_home / "settings.json").write_text(json.dumps({"downloadsFolder": str(chosen)}))
+    assert [(m.path.parent, m.source) for m in find_models()] == [
+        (chosen / "a" / "b", "lmstudio"),
+        (moved_home / "models", "lmstudio"),
+        (tmp_path / "user" / ".cache" / "lm-studio" / "models", "lmstudio"),
+    ]
+    (moved_home / "settings.json").write_text("[damaged")
+    assert len(find_models()) == 2
+
+
+def test_links_to_folders_are_followed_and_circles_are_not(models, tmp_path):
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    (disk / "Linked.gguf").write_bytes(b"x")
+    (disk / "Linked-mmproj-f16.gguf").write_bytes(b"x")
+    (models / "other-disk").symlink_to(disk)
+    (disk / "back").symlink_to(models)
+    assert [m.name for m in find_models()] == ["Big", "Linked", "Other", "Tiny-Q4_0", "Tiny-Q4_0"]
+
+
+def test_a_store_that_may_not_be_read_is_named(cli, models, tmp_path, monkeypatch):
+    def scandir(path, real=os.scandir):
+        if ".lmstudio" in str(path):
+            raise PermissionError(13, "Permission denied", str(path))
+        return real(path)
+
+    monkeypatch.setattr(os, "scandir", scandir)
+    code, out, err = cli("models")
+    assert code == 0 and "Other" not in out and "LM Studio's models cannot be read: " in err and ".lmstudio" in err
 
 
 def test_a_name_finds_our_own_first_and_letter_case_is_forgiven(models):

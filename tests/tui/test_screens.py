@@ -136,7 +136,7 @@ async def test_without_a_model_the_list_opens_and_enter_loads_one(make_app, thre
         screen = await open_models(app)
         labels = [str(option.prompt) for option in screen.query_one(OptionList).options]
         assert "fits" in labels[0] and "Q8_0" in labels[0] and "40k" in labels[0]
-        assert "ollama" in labels[1] and "empty" in labels[2]
+        assert "Ollama" in labels[1] and "empty" in labels[2]
         await pilot.press("enter")
         await until(lambda: app.engine_alive)
         assert app.bridge.service.opened[0][0] == "/m/small.gguf"
@@ -154,7 +154,7 @@ async def test_only_own_models_are_deleted_and_only_after_a_yes(make_app, three_
         await open_models(app)
         await pilot.press("down", "d")
         await pilot.pause()
-        assert any("belongs to ollama" in n.message for n in app._notifications)
+        assert any("belongs to Ollama: ollama rm qwen3-30b-a3b-q4_k." in n.message for n in app._notifications)
         await pilot.press("up", "d")
         await until(lambda: isinstance(app.screen, ConfirmScreen))
         await pilot.press("n")
@@ -321,6 +321,17 @@ def test_the_list_has_what_lies_beside_the_open_model_and_knows_what_may_be_dele
         ("a", tmp_path.name, "", False), ("b", tmp_path.name, "", False),
     ]  # fmt: skip
     assert [ModelRow("m", "m", 1, source).deletable for source in OURS_TO_DELETE] == [True] * len(OURS_TO_DELETE)
+
+
+def test_one_file_of_ollamas_is_one_row_with_all_its_names(monkeypatch, tmp_path):
+    from localinfer.store import LocalModel
+
+    blob = tmp_path / "sha256-12"
+    found = [LocalModel(name, blob, 7, "ollama", 0.0) for name in ("llama3.2:3b", "llama3.2:latest")]
+    monkeypatch.setattr("localinfer.store.find_models", lambda: found)
+    [row] = models.local_models()
+    assert (row.name, row.owner) == ("llama3.2:3b, llama3.2:latest", "Ollama")
+    assert models.delete_refusal(row) == "It belongs to Ollama: ollama rm llama3.2:3b llama3.2:latest."
 
 
 async def test_reload_with_another_context(make_app):

@@ -6,7 +6,7 @@ import asyncio
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from textual import on
+from textual import on, work
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Container, Horizontal, Vertical
@@ -335,8 +335,9 @@ class ChatScreen(ChatCommands, Screen[None]):
     def _typed(self, event: TextArea.Changed) -> None:
         self.completion.show()
         if "@" in self.composer.text or self.composer.border_subtitle:
-            self.run_worker(self._count_attached(), group="attached", exclusive=True)
+            self._count_attached()
 
+    @work(group="attached", exclusive=True)
     async def _count_attached(self) -> None:
         """Below the composer: which files will be sent, and how many tokens they are."""
         await asyncio.sleep(COUNT_DELAY_S)

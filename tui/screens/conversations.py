@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, ClassVar
 
 from rich.text import Text
-from textual import on
+from textual import on, work
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical
@@ -59,10 +59,8 @@ class ConversationsScreen(ModalScreen[str]):
     def _typed(self, event: Input.Changed) -> None:
         self.search(event.value)
 
-    def search(self, query: str) -> None:
-        self.run_worker(self._search(query), exclusive=True, group="search")
-
-    async def _search(self, query: str) -> None:
+    @work(group="search", exclusive=True)
+    async def search(self, query: str) -> None:
         if query:
             await asyncio.sleep(SEARCH_DELAY_S)
         infos = await asyncio.to_thread(self.store.list, query)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
@@ -25,10 +26,13 @@ from localinfer.tui.models import (
     PullStopped,
     add_plan,
     delete_model,
+    delete_question,
+    delete_refusal,
     details,
     local_models,
     progress_text,
     pull,
+    unreadable_stores,
 )
 from localinfer.tui.screens.ask_text import AskTextScreen
 from localinfer.tui.screens.confirm import ConfirmScreen
@@ -89,10 +93,11 @@ class ModelsScreen(Screen[ModelRow | None]):
         """Names at once; then the plans, one after the other, beside the screen."""
         try:
             self.rows = await asyncio.to_thread(local_models, self.app.model_path)
+            unreadable = await asyncio.to_thread(unreadable_stores)
         except LocalinferError as error:
             self._hint(error.message)
             return
-        self._show()
+        self._show(unreadable)
         for row in self.rows:
             if row.trouble:
                 continue
@@ -102,14 +107,15 @@ class ModelsScreen(Screen[ModelRow | None]):
                 row.trouble = error.message
             self._replace(row)
 
-    def _show(self) -> None:
+    def _show(self, unreadable: Sequence[str] = ()) -> None:
         options = self.query_one(OptionList)
         options.clear_options()
         options.add_options([Option(self._label(row), row.path) for row in _distinct(self.rows)])
         current = next((i for i, row in enumerate(_distinct(self.rows)) if row.path == self.app.model_path), 0)
         options.highlighted = current if self.rows else None
         options.focus()
-        self._hint("" if self.rows else NONE_YET)
+        self._hint("\n".join([*unreadable, *([] if self.rows else [NONE_YET])]))
+        self.query_one("#models-head").display = bool(self.rows)
         self.refresh_bindings()
 
     def _replace(self, row: ModelRow) -> None:
@@ -123,7 +129,7 @@ class ModelsScreen(Screen[ModelRow | None]):
         verdict, colour = VERDICTS[row.verdict]
         mark = "● " if row.path == self.app.model_path else "  "
         said = (row.trouble, colours["error"]) if row.trouble else (verdict, colours.get(colour[1:], ""))
-        facts = self._columns(format_bytes(row.n_bytes), row.quant, _trained(row.ctx_train), row.source)
+        facts = self._columns(format_bytes(row.n_bytes), row.quant, _trained(row.ctx_train), row.owner)
         return self._line(mark + visible(row.name), facts, said)
 
     def _heading(self) -> Text:
@@ -140,13 +146,13 @@ class ModelsScreen(Screen[ModelRow | None]):
         if width >= 100:
             columns.append(f"{trained:>7}")
         if width >= 76:
-            columns.append(f"{visible(source)[:11]:<11}")
+            columns.append(f"{visible(source)[:12]:<12}")
         return "  ".join(columns)
 
     def _line(self, name: str, facts: str, said: tuple[str, str]) -> Text:
         width = max(20, self.size.width - 6)
         room = width - len(facts) - SAID_CELLS - 2
-        name = name if cell_len(name) <= room else set_cell_size(name, max(room - 1, 1)) + "…"
+        name = name if cell_len(name) < room else set_cell_size(name, max(room - 2, 1)) + "… "
         muted = self.app.theme_variables.get("muted", "")
         text = Text.assemble(set_cell_size(name, room), (facts, muted), "  ", said)
         text.truncate(width, overflow="ellipsis")
@@ -225,12 +231,11 @@ class ModelsScreen(Screen[ModelRow | None]):
         if row is None:
             return
         if not row.deletable:
-            self.notify(f"It belongs to {row.source}: delete it there.", severity="warning")
+            self.notify(delete_refusal(row), severity="warning", markup=False)
         elif row.path == self.app.model_path:
             self.notify("It is loaded: choose another model first.", severity="warning")
         else:
-            question = f"Delete {visible(row.name)}, {format_bytes(row.n_bytes)}?"
-            self.app.push_screen(ConfirmScreen(question), lambda yes: self._delete(row) if yes else None)
+            self.app.push_screen(ConfirmScreen(delete_question(row)), lambda yes: self._delete(row) if yes else None)
 
     def _delete(self, row: ModelRow) -> None:
         try:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from rich.text import Text
-from textual import on
+from textual import on, work
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, VerticalScroll
@@ -135,10 +135,8 @@ class PlanScreen(Screen[EngineOptions | None]):
         self.query_one("#plan-title", Static).update(Content(f"Plan for {self.path.rpartition('/')[2]}"))
         self.replan()
 
-    def replan(self) -> None:
-        self.run_worker(self._replan(), exclusive=True, group="plan")
-
-    async def _replan(self) -> None:
+    @work(group="plan", exclusive=True)
+    async def replan(self) -> None:
         try:
             plan = await self.app.bridge.plan(self.path, self.options)
         except LocalinferError as error:
