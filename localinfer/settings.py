@@ -39,6 +39,9 @@ context_full = "stop"
 # The system prompt that new conversations start with.
 system_prompt = ""
 
+# Whether models think before they answer, where their chat template knows a switch: "auto" (as it has it), "on", "off".
+thinking = "auto"
+
 # How the next token is chosen, unless the command line or the conversation (/set NAME VALUE) says otherwise.
 temperature = 0.8        # 0: always the most likely token
 top_k = 40               # keep this many of the most likely; 0: all
@@ -68,6 +71,7 @@ class Settings:
     saved_kv_mb: int = 4000
     context_full: str = "stop"
     system_prompt: str = ""
+    thinking: str = "auto"
     temperature: float = 0.8
     top_k: int = 40
     top_p: float = 0.95
@@ -115,6 +119,8 @@ def load_settings() -> Settings:
         raise UsageError(f"{path}: text_width: expected 40 to 400, found {settings.text_width}")
     if settings.context_full not in ("stop", "drop"):
         raise UsageError(f'{path}: context_full: expected "stop" or "drop", found {settings.context_full!r}')
+    if settings.thinking not in ("auto", "on", "off"):
+        raise UsageError(f'{path}: thinking: expected "auto", "on" or "off", found {settings.thinking!r}')
     if settings.saved_kv_mb < 0:
         raise UsageError(f"{path}: saved_kv_mb: expected 0 or more, found {settings.saved_kv_mb}")
     return settings

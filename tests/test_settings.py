@@ -58,6 +58,7 @@ def test_a_missing_key_is_added_before_any_table():
         ("text_width = 7", "expected 40 to 400"),
         ("top_p = 1.5", "top_p: expected a number from 0 to 1, found 1.5"),
         ('draft = "many"', "draft: expected auto, off or a number"),
+        ('thinking = "maybe"', 'thinking: expected "auto", "on" or "off"'),
     ],
 )
 def test_a_wrong_file_is_named(text, said):

@@ -56,7 +56,7 @@ class Answering:
         screen = self._screen
         if await screen.app.ensure_model():
             session = screen.session
-            await screen.app.bridge.chat(prompt, session.params, conversation=session.conversation.id)
+            await screen.app.bridge.chat(prompt, session.params, **session.turn_settings)
         else:
             screen.post_message(TurnEnded(NOT_STARTED))
 

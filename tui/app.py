@@ -43,18 +43,18 @@ class LocalinferApp(App[int]):
     def __init__(
         self, service: Service, model_path: str = "", options: EngineOptions | None = None,
         sampling: Mapping[str, Any] | None = None, store: HistoryStore | None = None,
-        settings: Settings | None = None, trouble: str = "",
+        settings: Settings | None = None, trouble: str = "", thinking: str = "",
     ) -> None:  # fmt: skip
-        """sampling: fields of SamplingParams that go before the settings; trouble: what is wrong with those."""
+        """sampling: fields of SamplingParams that go before the settings, as does thinking (on, off); trouble: what is
+        wrong with those."""
         super().__init__()
         self.settings = settings or Settings()
         self._trouble = trouble
         self.model_path = model_path
         self.options = options or EngineOptions()
         self._sampling = dict(sampling or {})
-        self.session = ChatSession(store or HistoryStore(paths.sessions_dir()), self._sampling_params())
-        if self.settings.system_prompt:
-            self.session.conversation.configure(self.settings.system_prompt, {})
+        self._thinking = thinking
+        self.session = new_session(store or HistoryStore(paths.sessions_dir()), self.settings, sampling, thinking)
         self.chat = ChatScreen(self.session, self.settings)
         self.bridge = EngineBridge(service, self.chat)
         self.engine_alive = False
@@ -65,9 +65,6 @@ class LocalinferApp(App[int]):
         self.register_theme(DARK)
         self.register_theme(LIGHT)
         self.theme = self.settings.theme if self.settings.theme in self.available_themes else DARK.name
-
-    def _sampling_params(self) -> SamplingParams:
-        return SamplingParams(**{**self.settings.sampling, **self._sampling})
 
     def get_default_screen(self) -> ChatScreen:
         return self.chat
@@ -158,7 +155,8 @@ class LocalinferApp(App[int]):
         self.options = replace(
             self.options, snapshot_bytes=settings.saved_kv_mb * 10**6, context_full=settings.context_full
         )
-        self.session.defaults = self._sampling_params()
+        self.session.defaults = SamplingParams(**{**settings.sampling, **self._sampling})
+        self.session.thinking_default = self._thinking or settings.thinking
         self.chat.take_settings(settings)
 
     def _keep_theme(self, theme: Theme) -> None:
@@ -173,7 +171,7 @@ class LocalinferApp(App[int]):
     def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:
         """The palette: the chat's commands that need no argument, then Textual's own."""
         for command in COMMANDS:
-            if screen is self.chat and command.argument in ("", "CTX") and command.name != "quit":
+            if screen is self.chat and (command.optional or not command.argument) and command.name != "quit":
                 yield SystemCommand(
                     command.name.capitalize(), command.help, partial(self.chat.action_command, command.name)
                 )
@@ -208,16 +206,28 @@ class LocalinferApp(App[int]):
         self.exit(exit_code)
 
 
+def new_session(
+    store: HistoryStore, settings: Settings, sampling: Mapping[str, Any] | None = None, thinking: str = ""
+) -> ChatSession:
+    """A new conversation with the user's settings; sampling and thinking are what goes before those."""
+    params = SamplingParams(**{**settings.sampling, **(sampling or {})})
+    session = ChatSession(store, params, thinking or settings.thinking)
+    if settings.system_prompt:
+        session.conversation.configure(settings.system_prompt, {})
+    return session
+
+
 def run_app(
     model: str | os.PathLike[str] | None,
     options: EngineOptions | None = None,
     sampling: Mapping[str, Any] | None = None,
     context_full: str | None = None,
+    thinking: str = "",
 ) -> int:
     """The terminal app on a model's path, or on the model list; its exit code. Plain lines where TERM is dumb.
 
-    sampling: fields of SamplingParams that go before those of the settings. context_full: "stop" or "drop"; None: as
-    the settings say."""
+    sampling: fields of SamplingParams that go before those of the settings. context_full: "stop" or "drop"; thinking:
+    "on" or "off"; None and "": as the settings say."""
     from localinfer.engine.service import EngineService
 
     path, service = os.fspath(model or ""), EngineService()
@@ -234,10 +244,9 @@ def run_app(
             raise UsageError("this terminal (TERM=dumb) cannot show the model list", "localinfer chat MODEL")
         from localinfer.tui.plain import run_plain
 
-        params = SamplingParams(**{**settings.sampling, **(sampling or {})})
-        session = ChatSession(HistoryStore(paths.sessions_dir()), params)
+        session = new_session(HistoryStore(paths.sessions_dir()), settings, sampling, thinking)
         return run_plain(service, path, options, session)
-    app = LocalinferApp(service, path, options, sampling, settings=settings, trouble=trouble)
+    app = LocalinferApp(service, path, options, sampling, settings=settings, trouble=trouble, thinking=thinking)
     keep_pauses_short()
     return app.run() or 0
 

@@ -12,6 +12,7 @@ class Command:
     name: str
     argument: str
     help: str
+    optional: bool = False  # does something without its argument, too
 
 
 COMMANDS = (
@@ -23,7 +24,7 @@ COMMANDS = (
     Command("edit", "", "edit your last message, as a further branch"),
     Command("copy", "", "copy the last answer"),
     Command("code", "", "copy the last code block"),
-    Command("think", "", "show or fold what the model thought"),
+    Command("think", "on|off|auto", "let the model think or not; without a word: show or fold what it thought", True),
     Command("tree", "", "show or hide the tree of branches"),
     Command("chats", "", "show or hide the saved conversations"),
     Command("title", "TEXT", "rename this conversation"),
@@ -31,7 +32,7 @@ COMMANDS = (
     Command("export", "FILE", "write this conversation to a .md or .json file"),
     Command("import", "FILE", "read a conversation from a .json file"),
     Command("models", "", "choose a model"),
-    Command("reload", "CTX", "load the model again, with another context length where one is given"),
+    Command("reload", "CTX", "load the model again, with another context length where one is given", True),
     Command("plan", "", "what fits into memory, and what to change"),
     Command("bench", "", "measure speed over context depth"),
     Command("settings", "", "edit the settings in $EDITOR: theme, width, sampling, ..."),

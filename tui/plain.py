@@ -85,9 +85,7 @@ def _settle(ready: asyncio.Future[None]) -> None:
 async def _answer(service: Service, session: ChatSession) -> None:
     message = session.begin_answer()
     with _stopping_on_interrupt(service):
-        async for event in service.chat(
-            session.prompt(message.parent), session.params, conversation=session.conversation.id
-        ):
+        async for event in service.chat(session.prompt(message.parent), session.params, **session.turn_settings):
             if isinstance(event, TextDelta):
                 session.grow(*((event.text, "") if event.kind == "answer" else ("", event.text)))
                 if event.kind == "answer":

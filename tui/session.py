@@ -7,11 +7,13 @@ import time
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from localinfer.errors import UsageError
 from localinfer.history import ROOT, ChatMessage, SavedConversation
 from localinfer.history_store import HistoryStore
 from localinfer.tui.bridge import Prompt, SamplingParams, TurnDone, TurnFailed
 from localinfer.tui.markdown.rows import visible
 
+THINKING = ("auto", "on", "off")  # auto: as the model's chat template has it
 FLUSH_S = 0.5  # streamed text reaches the disk at least this often
 
 
@@ -46,9 +48,11 @@ class Turn:
 class ChatSession:
     """Everything about the chat but its looks."""
 
-    def __init__(self, store: HistoryStore, params: SamplingParams) -> None:
+    def __init__(self, store: HistoryStore, params: SamplingParams, thinking: str = "auto") -> None:
+        """params, thinking (one of THINKING): where a conversation sets nothing else."""
         self.store = store
         self.defaults = params
+        self.thinking_default = thinking
         self.conversation: SavedConversation = store.new()
         self.turn: Turn | None = None
         self.model = ""
@@ -152,10 +156,42 @@ class ChatSession:
 
     @property
     def params(self) -> SamplingParams:
-        return SamplingParams(**{**asdict(self.defaults), **self.conversation.params})
+        own = {name: value for name, value in self.conversation.params.items() if _is_sampling(name, value)}
+        return SamplingParams(**{**asdict(self.defaults), **own})
+
+    @property
+    def thinking(self) -> str:
+        """One of THINKING."""
+        own = self.conversation.params.get("thinking")
+        return own if own in THINKING else self.thinking_default
+
+    @property
+    def turn_settings(self) -> dict[str, Any]:
+        """What the engine gets with a turn beside messages and sampling."""
+        choice = {} if self.thinking == "auto" else {"thinking": self.thinking == "on"}
+        return {"conversation": self.conversation.id, **choice}
+
+    @property
+    def ignored(self) -> list[str]:
+        """Settings of this conversation that mean nothing here: its file may come from elsewhere."""
+        own = self.conversation.params.items()
+        return [
+            f"{name}={value!r}" for name, value in own
+            if not (value in THINKING if name == "thinking" else _is_sampling(name, value))
+        ]  # fmt: skip
 
     def set_param(self, name: str, value: Any) -> None:
-        """Change one sampling setting of this conversation. UsageError when it is out of range."""
-        params = {**self.conversation.params, name: value}
-        SamplingParams(**{**asdict(self.defaults), **params})
-        self.conversation.configure(self.conversation.system, params)
+        """Change one sampling setting of this conversation, or `thinking`. UsageError when it is out of range."""
+        if name == "thinking" and value not in THINKING:
+            raise UsageError(f"thinking: expected {', '.join(THINKING)}, found {value!r}")
+        if name != "thinking":
+            SamplingParams(**{**asdict(self.params), name: value})
+        self.conversation.configure(self.conversation.system, {**self.conversation.params, name: value})
+
+
+def _is_sampling(name: str, value: Any) -> bool:
+    try:
+        SamplingParams(**{name: value})
+    except (UsageError, TypeError, ValueError):
+        return False
+    return True

@@ -7,13 +7,14 @@ import os
 import sys
 from typing import Any
 
-from localinfer.cli.options import add_context_full, add_engine_options, add_model, add_sampling_options
+from localinfer.cli.options import add_context_full, add_engine_options, add_model, add_sampling_options, add_think
 from localinfer.errors import UsageError
 
 
 def add_parser(subparsers: Any) -> None:
     parser = subparsers.add_parser("chat", help="open the terminal app on a model", description=__doc__)
     add_model(parser, optional=True)
+    add_think(parser)
     add_engine_options(parser)
     add_context_full(parser)
     add_sampling_options(parser)
@@ -30,4 +31,5 @@ def run(args: argparse.Namespace) -> int:
     from localinfer.tui.app import run_app
 
     path = resolve(args.model) if args.model else None
-    return run_app(path, engine_options(args), given_sampling(args), context_full=args.context_full)
+    thinking = {None: "", True: "on", False: "off"}[args.think]
+    return run_app(path, engine_options(args), given_sampling(args), args.context_full, thinking)

@@ -77,6 +77,12 @@ def add_context_full(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_think(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--think", action=argparse.BooleanOptionalAction, help="ask the template for thinking, or for none"
+    )
+
+
 def add_sampling_options(parser: argparse.ArgumentParser) -> None:
     default = SamplingParams()
     group = parser.add_argument_group("sampling")

@@ -16,6 +16,7 @@ from localinfer.cli.options import (
     add_engine_options,
     add_model,
     add_sampling_options,
+    add_think,
     engine_options,
     sampling_params,
 )
@@ -37,9 +38,7 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument("-p", "--prompt", metavar="TEXT", help="what to answer (default, and -: what is piped in)")
     parser.add_argument("--system", metavar="TEXT", help="system prompt")
     parser.add_argument("--raw", action="store_true", help="continue the text as it is, without the chat template")
-    parser.add_argument(
-        "--think", action=argparse.BooleanOptionalAction, help="ask the template for thinking, or for none"
-    )
+    add_think(parser)
     parser.add_argument("--json", action="store_true", help="print one JSON object at the end instead of streaming")
     parser.add_argument("--stats", action="store_true", help="print speed and memory to stderr, also off a terminal")
     add_engine_options(parser)

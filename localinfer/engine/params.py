@@ -43,6 +43,10 @@ class SamplingParams:
             value = getattr(self, name)
             if not isfinite(value) or not low <= value <= high:
                 raise UsageError(f"{name}: expected a number from {low:g} to {high:g}, found {value}")
+        for name in _WHOLE:
+            value = getattr(self, name)
+            if value is not None and not hasattr(value, "__index__"):
+                raise UsageError(f"{name}: expected a whole number, found {value!r}")
         if self.max_tokens is not None and self.max_tokens < 0:
             raise UsageError(f"max_tokens: expected 0 or more, found {self.max_tokens}")
         if "" in self.stop:
@@ -59,6 +63,8 @@ _RANGES = (
     ("frequency_penalty", -100.0, 100.0),
     ("penalty_window", 0, 2**31),
 )
+
+_WHOLE = ("top_k", "penalty_window", "seed", "max_tokens")
 
 
 def parse_draft(value: str | int) -> str | int:

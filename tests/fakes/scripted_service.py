@@ -64,6 +64,7 @@ class ScriptedService:
     load_s: float = 0.0
     planner: Callable[[str, EngineOptions], Any] = lambda path, options: None
     asked: list[tuple[list[tuple[str, str]], SamplingParams]] = field(default_factory=list)
+    settings: list[dict[str, Any]] = field(default_factory=list)  # what came with each turn beside those
     opened: list[tuple[str, EngineOptions]] = field(default_factory=list)
     n_cancels: int = 0
 
@@ -99,6 +100,7 @@ class ScriptedService:
         self.asked.append(
             ([(m.role, m.content) for m in messages if not isinstance(m, str)], params or SamplingParams())
         )
+        self.settings.append(settings)
         self._cancelled.clear()
         if self._status.state == "failed":
             yield TurnFailed(1, "no model is open", self._status.failure, 6)

@@ -54,7 +54,8 @@ SETTINGS = """## Settings
 
 def page() -> str:
     keys = "\n".join(f"| {key.strip()} | {what} |" for key, what in KEYS)
-    commands = "\n".join(f"| `{f'/{c.name} {c.argument}'.rstrip()}` | {c.help} |" for c in COMMANDS)
+    names = [f"/{c.name} {c.argument}".rstrip().replace("|", "\\|") for c in COMMANDS]
+    commands = "\n".join(f"| `{name}` | {c.help} |" for name, c in zip(names, COMMANDS, strict=True))
     parts = [
         f"{HEAD}## Keys\n\n| key | does |\n|---|---|\n{keys}",
         f"## Commands\n\n| command | does |\n|---|---|\n{commands}",

@@ -279,6 +279,44 @@ async def test_sampling_comes_from_the_settings_the_command_line_and_the_convers
         assert (params.temperature, params.top_k, params.min_p, params.max_tokens) == (0.1, 5, 0.2, 50)
 
 
+@pytest.mark.parametrize(
+    ("setting", "option", "said", "expected"),
+    [
+        ("auto", "", "", None), ("on", "", "", True), ("on", "off", "", False), ("off", "off", "on", True),
+        ("off", "", "auto", None), ("auto", "on", "maybe", True),
+    ],
+)  # fmt: skip
+async def test_thinking_is_the_models_own_habit_until_somebody_chooses(store, setting, option, said, expected):
+    """The conversation goes before the command line, that before the settings; what means nothing changes nothing."""
+    settings = Settings(thinking=setting)
+    app = LocalinferApp(ScriptedService(), "/m/t.gguf", store=store, settings=settings, thinking=option)
+    async with app.run_test() as pilot:
+        if said:
+            await ask(pilot, f"/think {said}", wait=False)
+        await ask(pilot, "go")
+        assert app.bridge.service.settings[0].get("thinking") is expected
+    again = store.read(app.session.conversation.id)
+    assert again.params == ({"thinking": said} if said in ("on", "auto") else {})
+
+
+async def test_settings_of_an_imported_conversation_that_mean_nothing_here_are_named_and_left_out(store, tmp_path):
+    """They came with the file; an answer must not fail by them."""
+    source = store.new()
+    source.configure("", {"temperature": "hot", "top_k": 7.5, "min_p": 0.2, "mirostat": 2, "thinking": "hard"})
+    source.add(0, "user", "hello")
+    (tmp_path / "saved.json").write_text(store.export_json(source))
+    app = LocalinferApp(ScriptedService(), "/m/t.gguf", store=store)
+    async with app.run_test(size=(120, 40)) as pilot:
+        await ask(pilot, f"/import {tmp_path / 'saved.json'}", wait=False)
+        await until(lambda: app._notifications)
+        told = next(n.message for n in app._notifications)
+        assert "temperature='hot', top_k=7.5, mirostat=2, thinking='hard'" in told and "min_p" not in told
+        await ask(pilot, "go")
+        params = app.bridge.service.asked[0][1]
+        assert (params.temperature, params.top_k, params.min_p) == (0.8, 40, 0.2)
+        assert "thinking" not in app.bridge.service.settings[0]
+
+
 async def test_an_answer_can_be_reworded_as_a_branch(make_app, store):
     app = make_app(Answer("Lyon"), Answer("Two million."))
     async with app.run_test() as pilot:

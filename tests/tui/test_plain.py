@@ -8,9 +8,9 @@ import sys
 import pytest
 
 from localinfer.errors import FormatError, TooSlow, UsageError
-from localinfer.settings import load_settings
-from localinfer.tui.app import run_app
-from localinfer.tui.bridge import EngineOptions, SamplingParams
+from localinfer.settings import Settings, load_settings
+from localinfer.tui.app import new_session, run_app
+from localinfer.tui.bridge import EngineOptions, Prompt, SamplingParams
 from localinfer.tui.plain import run_plain
 from localinfer.tui.session import ChatSession
 from tests.fakes.scripted_service import Answer, ScriptedService
@@ -37,6 +37,14 @@ def test_lines_are_answered_and_saved(typed, store, capsys):
     out = capsys.readouterr().out
     assert "one ␛[31m" in out and "two" in out and "hm" not in out and "38.2 tok/s" in out
     assert [m.text for m in store.read(store.list()[0].id).path()] == ["first", "one \x1b[31m", "second", "two"]
+
+
+def test_a_plain_chat_has_the_users_settings(store):
+    """Its system prompt once did not hold here."""
+    settings = Settings(system_prompt="be kind", thinking="off", top_k=7)
+    session = new_session(store, settings, {"top_k": 5})
+    assert session.prompt(session.say("hello").id)[0] == Prompt("system", "be kind")
+    assert session.turn_settings["thinking"] is False and session.params.top_k == 5
 
 
 def test_a_failed_turn_is_one_line_and_the_chat_goes_on(typed, store, capsys):

@@ -101,10 +101,16 @@ class ChatCommands(_Base):
 
     def _show_other(self, conversation: SavedConversation) -> None:
         self.session.switch_to(conversation)
+        self._say_what_is_ignored()
         self.views = {}
         self.leave_edit()
         self.show_conversation()
         self.composer.focus()
+
+    def _say_what_is_ignored(self) -> None:
+        if ignored := self.session.ignored:
+            text = f"not understood, and left out: {', '.join(ignored)}"
+            self.notify(text, title="Settings of this conversation", severity="warning", markup=False)
 
     def command_tree(self, argument: str) -> None:
         panel = self.query_one(TreePanel)
@@ -129,7 +135,7 @@ class ChatCommands(_Base):
 
     def command_set(self, argument: str) -> None:
         name, _, value = argument.partition(" ")
-        current = vars(self.session.params)
+        current = {**vars(self.session.params), "thinking": self.session.thinking}
         if name not in current or not value:
             settings = "  ".join(f"{key}={value}" for key, value in current.items() if key != "ignore_eos")
             self.notify(settings, title="/set NAME VALUE", markup=False)
@@ -168,6 +174,7 @@ class ChatCommands(_Base):
         except (OSError, UnicodeDecodeError) as error:
             raise UsageError(f"cannot read {path}: {getattr(error, 'strerror', '') or 'not UTF-8 text'}") from error
         self.session.switch_to(self.session.store.import_json(text))
+        self._say_what_is_ignored()
         self.show_conversation()
 
     # answers
@@ -252,7 +259,11 @@ class ChatCommands(_Base):
         self.notify(f"{what} copied ({len(text)} characters)")
 
     def command_think(self, argument: str) -> None:
-        self.transcript.toggle_all_thinking()
+        if not argument:
+            self.transcript.toggle_all_thinking()
+            return
+        self.session.set_param("thinking", argument.lower())
+        self.notify(f"thinking: {self.session.thinking}, from the next answer on", markup=False)
 
     # the model
 
@@ -358,7 +369,7 @@ def _parsed(name: str, text: str) -> Any:
     """A sampling setting as it was typed -> its value. UsageError when it is no number."""
     if name == "stop":
         return [text]
-    if name == "draft":
+    if name in ("draft", "thinking"):
         return text
     if text.lower() in ("none", "off") and name in ("seed", "max_tokens"):
         return None
