@@ -22,6 +22,7 @@ class PlatformRules:
     block_types: tuple[str, ...] = ()  # multiplied from their blocks, others decoded at load, 2 bytes a value; (): all
     decode_tile_bytes: int = 0  # a prompt's products decode quantized matrices in tiles of at most so many bytes
     copies_ahead: bool = True  # paged weights come while others are multiplied; False: one waits for the other
+    sorts_experts: bool = False  # each pair of token and expert is a row of its own, in the experts' order and back
     cache_bytes: int = 0  # freed buffers that the library keeps, at most, and never over CACHE_SHARE of the memory
 
     def cache_limit(self, usable_bytes: int) -> int:
@@ -73,6 +74,7 @@ RULES: dict[str, PlatformRules] = {
         score_tile_bytes=MLX_SCORE_TILE_BYTES,
         block_types=MLX_BLOCK_TYPES,
         decode_tile_bytes=MLX_DECODE_TILE_BYTES,
+        sorts_experts=True,
         cache_bytes=MLX_CACHE_BYTES,
     ),
     # CUDA refuses host memory: one copy of the raw blocks on the device is the row "weights". MLX has neither pinned
@@ -90,6 +92,7 @@ RULES: dict[str, PlatformRules] = {
         score_tile_bytes=MLX_SCORE_TILE_BYTES,
         block_types=MLX_BLOCK_TYPES,
         decode_tile_bytes=MLX_DECODE_TILE_BYTES,
+        sorts_experts=True,
         copies_ahead=False,
         cache_bytes=MLX_CACHE_BYTES,
     ),

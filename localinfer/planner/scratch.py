@@ -50,7 +50,7 @@ def scratch_for(model: ModelFacts, chunk: int, threads: int, rules: PlatformRule
     return Scratch(
         activations=program.layout() + _angle_tables(program),
         prepared=max(_prepared(program), default=0) if rules.prepares_activations else 0,
-        experts=max((_gathered(moe, chunk, n_embd) for moe, n_embd in _experts(program)), default=0),
+        experts=max((_gathered(moe, chunk, n_embd, rules) for moe, n_embd in _experts(program)), default=0),
         chunk=chunk,
         threads=threads,
         attentions=tuple(dict.fromkeys(_attentions(program))),
@@ -70,7 +70,7 @@ def _scratch_of_mlx_lm(config: ModelConfig, chunk: int, threads: int, rules: Pla
         if a.window:
             windows = max(windows, (a.window + chunk) * a.n_kv_heads * (a.d_k + a.d_v))
         if layer.moe:
-            experts = max(experts, _gathered(layer.moe, chunk, config.n_embd))
+            experts = max(experts, _gathered(layer.moe, chunk, config.n_embd, rules))
     attentions = tuple(dict.fromkeys(layer.attention for layer in config.layers if layer.attention))
     return Scratch(4 * (chunk * widest + windows), 0, experts, chunk, threads, attentions, rules)
 
@@ -121,9 +121,13 @@ def _experts(program: Program) -> Iterator[tuple[MoEConfig, int]]:
             yield i.params["moe"], i.inputs[0].shape[1]
 
 
-def _gathered(moe: MoEConfig, chunk: int, n_embd: int) -> int:
-    """Router logits, and for every chosen expert of every token its inner values (gate, up) and its output."""
-    return chunk * 4 * (moe.n_experts + moe.n_used * (2 * moe.n_ff + n_embd))
+def _gathered(moe: MoEConfig, chunk: int, n_embd: int, rules: PlatformRules) -> int:
+    """Router logits, and for every chosen expert of every token its inner values (gate, up) and its output. Where pairs
+    are sorted the most of: gate and up beside their input; these beside their product; outputs sorted and put back."""
+    pair = 2 * moe.n_ff + n_embd
+    if rules.sorts_experts:
+        pair = max(pair, 3 * moe.n_ff, 2 * n_embd)
+    return chunk * 4 * (moe.n_experts + moe.n_used * pair)
 
 
 def _attentions(program: Program) -> Iterator[AttentionConfig]:

@@ -34,6 +34,14 @@ def test_activations_by_hand(sparse_models):
     assert scratch.prepared == 512 * (12288 // 32) * 72
 
 
+def test_experts_by_hand(sparse_models):
+    """Qwen3-30B-A3B, 512 tokens, 8 of 128 experts of 768: outputs of 2048 for each pair of token and expert. mlx sorts
+    the pairs, so it holds the outputs in the experts' order and in that of the tokens; 4096 > 3584 = 2 * 768 + 2048."""
+    facts = sparse_models.facts("qwen3-30b-a3b-q4_k")
+    assert scratch_for(facts, 512, 1, RULES["cpu"]).experts == 512 * 4 * (128 + 8 * 3584)
+    assert scratch_for(facts, 512, 1, RULES["metal"]).experts == 512 * 4 * (128 + 8 * 4096)
+
+
 def test_unfused_scores_grow_with_context(sparse_models):
     facts = sparse_models.facts("gemma-3-12b-q4_k")  # head size 256: scores are written out, at most three tiles
     metal = scratch_for(facts, 512, 1, RULES["metal"])
