@@ -21,14 +21,20 @@
 
 static const li_attention_kernels *kernels(void)
 {
+    switch (li_cpu_level()) {
 #if LI_X86
-    if (li_cpu_level() == LI_CPU_AVX2 || li_cpu_level() == LI_CPU_AVX512)
+    case LI_CPU_AVX2:
         return &li_attention_avx2;
+    case LI_CPU_AVX512:
+        return &li_attention_avx512;
 #elif LI_ARM64
-    if (li_cpu_level() >= LI_CPU_NEON)
+    case LI_CPU_NEON:
+    case LI_CPU_NEON_DOT:
         return &li_attention_neon;
 #endif
-    return &li_attention_scalar;
+    default:
+        return &li_attention_scalar;
+    }
 }
 
 const li_attention_kernels *li_attention_best(void) { return kernels(); }

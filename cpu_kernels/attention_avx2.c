@@ -2,16 +2,16 @@
 #include "attention_kernels.h"
 
 #if LI_X86
-#include <immintrin.h>
 #include <math.h>
 #include <string.h>
 
+#include "x86_level.h"
+
+LI_TARGET_BEGIN
 #if defined(__clang__)
-#pragma clang attribute push(__attribute__((target("avx2,fma,f16c"))), apply_to = function)
 #define UNROLL _Pragma("clang loop unroll(full)")
 #define NO_UNROLL _Pragma("clang loop unroll(disable)")
 #else
-#pragma GCC target("avx2,fma,f16c")
 #define UNROLL _Pragma("GCC unroll 8")
 #define NO_UNROLL _Pragma("GCC unroll 1")
 #endif
@@ -68,8 +68,14 @@ INLINE vf vf_from_vi(vi a) { return _mm256_cvtepi32_ps((__m256i)a); }
 INLINE vi vi_load(const uint8_t *p) { return (vi)_mm256_loadu_si256((const __m256i *)(const void *)p); }
 INLINE void vi_store(uint8_t *p, vi v) { _mm256_storeu_si256((__m256i *)(void *)p, (__m256i)v); }
 INLINE vi vi_set1(int32_t x) { return (vi)_mm256_set1_epi32(x); }
-INLINE vi vi_add(vi a, vi b) { return a + b; }
-INLINE vi vi_madd(vi a, vi b) { return (vi)_mm256_madd_epi16((__m256i)a, (__m256i)b); }
+INLINE vi vi_add_products(vi sum, vi a, vi b)
+{
+#if LI_FOR_AVX512
+    return (vi)_mm256_dpwssd_epi32((__m256i)sum, (__m256i)a, (__m256i)b);
+#else
+    return sum + (vi)_mm256_madd_epi16((__m256i)a, (__m256i)b);
+#endif
+}
 INLINE vi vi_pair(const int16_t *p)
 {
     int32_t pair;
@@ -84,12 +90,10 @@ INLINE vi vi_nibble(vi words) { return words & 0x000f000f; }
 INLINE vi vi_next_nibble(vi words) { return (vi)_mm256_srli_epi32((__m256i)words, 4); }
 INLINE vi vi_sub16(vi a, int32_t x) { return (vi)_mm256_sub_epi16((__m256i)a, _mm256_set1_epi16((int16_t)x)); }
 
-#define LI_ATTENTION_TABLE li_attention_avx2
+#define LI_ATTENTION_TABLE LI_LEVEL(li_attention)
 #include "attention_kernels.inc"
 
-#if defined(__clang__)
-#pragma clang attribute pop
-#endif
+LI_TARGET_END
 #else
 typedef int li_attention_avx2_is_for_x86_only;
 #endif

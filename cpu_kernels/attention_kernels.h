@@ -72,7 +72,7 @@ typedef struct {
 
 extern const li_attention_kernels li_attention_scalar;
 #if LI_X86
-extern const li_attention_kernels li_attention_avx2;
+extern const li_attention_kernels li_attention_avx2, li_attention_avx512;
 #elif LI_ARM64
 extern const li_attention_kernels li_attention_neon;
 #endif

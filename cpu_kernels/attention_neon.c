@@ -94,14 +94,16 @@ INLINE void vi_store(uint8_t *p, vi v)
     vst1q_u8(p + 16, vreinterpretq_u8_s32(v.b));
 }
 INLINE vi vi_set1(int32_t x) { return (vi){vdupq_n_s32(x), vdupq_n_s32(x)}; }
-INLINE vi vi_add(vi x, vi y) { return (vi){vaddq_s32(x.a, y.a), vaddq_s32(x.b, y.b)}; }
 /* Products of 16-bit halves, neighbours added. */
 INLINE int32x4_t madd(int32x4_t x, int32x4_t y)
 {
     const int16x8_t p = vreinterpretq_s16_s32(x), q = vreinterpretq_s16_s32(y);
     return vpaddq_s32(vmull_s16(vget_low_s16(p), vget_low_s16(q)), vmull_high_s16(p, q));
 }
-INLINE vi vi_madd(vi x, vi y) { return (vi){madd(x.a, y.a), madd(x.b, y.b)}; }
+INLINE vi vi_add_products(vi sum, vi x, vi y)
+{
+    return (vi){vaddq_s32(sum.a, madd(x.a, y.a)), vaddq_s32(sum.b, madd(x.b, y.b))};
+}
 INLINE vi vi_pair(const int16_t *p)
 {
     int32_t pair;

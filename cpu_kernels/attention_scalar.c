@@ -112,18 +112,13 @@ INLINE vi vi_set1(int32_t x)
     LANES(v.i[l] = x);
     return v;
 }
-INLINE vi vi_add(vi a, vi b)
-{
-    LANES(a.i[l] += b.i[l]);
-    return a;
-}
 INLINE int32_t low16(int32_t x) { return (int16_t)(uint16_t)((uint32_t)x & 0xffffu); }
 INLINE int32_t high16(int32_t x) { return (int16_t)(uint16_t)((uint32_t)x >> 16); }
 INLINE int32_t pair16(int32_t low, int32_t high) { return (int32_t)(((uint32_t)low & 0xffffu) | (uint32_t)high << 16); }
-INLINE vi vi_madd(vi a, vi b)
+INLINE vi vi_add_products(vi sum, vi a, vi b)
 {
-    LANES(a.i[l] = low16(a.i[l]) * low16(b.i[l]) + high16(a.i[l]) * high16(b.i[l]));
-    return a;
+    LANES(sum.i[l] += low16(a.i[l]) * low16(b.i[l]) + high16(a.i[l]) * high16(b.i[l]));
+    return sum;
 }
 INLINE vi vi_pair(const int16_t *p) { return vi_set1(pair16(p[0], p[1])); }
 INLINE vi vi_widen(const uint8_t *p)

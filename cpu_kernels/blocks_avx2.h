@@ -18,12 +18,21 @@
 #ifndef LI_BLOCKS_AVX2_H
 #define LI_BLOCKS_AVX2_H
 
-#include <immintrin.h>
-
 #include "blocks.h"
+#include "x86_level.h"
 
-#define LI_AVX2 __attribute__((target("avx2,fma,f16c")))
-#define LI_AVX2_INLINE static inline __attribute__((always_inline, target("avx2,fma,f16c")))
+#define LI_AVX2 __attribute__((target(LI_TARGET)))
+#define LI_AVX2_INLINE static inline __attribute__((always_inline, target(LI_TARGET)))
+
+/* sum + the products of neighbouring int16, two of them added up. */
+LI_AVX2_INLINE __m256i add_products(__m256i sum, __m256i a, __m256i b)
+{
+#if LI_FOR_AVX512
+    return _mm256_dpwssd_epi32(sum, a, b);
+#else
+    return _mm256_add_epi32(sum, _mm256_madd_epi16(a, b));
+#endif
+}
 
 LI_AVX2_INLINE __m128i load16(const uint8_t *p) { return _mm_loadu_si128((const __m128i *)(const void *)p); }
 /* 16 bytes twice, and 16 bytes from each of two places. */

@@ -3,6 +3,25 @@
 
 #include "linear_parts.h"
 
+/* Of the level in use. */
+static const li_linear_kernels *kernels(void)
+{
+    switch (li_cpu_level()) {
+#if LI_X86
+    case LI_CPU_AVX2:
+        return &li_linear_avx2;
+    case LI_CPU_AVX512:
+        return &li_linear_avx512;
+#elif LI_ARM64
+    case LI_CPU_NEON:
+    case LI_CPU_NEON_DOT:
+        return &li_linear_neon;
+#endif
+    default:
+        return &li_linear_scalar;
+    }
+}
+
 int li_type_supported(int type) { return li_type(type)->block_values != 0; }
 
 int li_type_block_values(int type) { return li_type(type)->block_values; }
@@ -28,22 +47,10 @@ static void prepare_floats(const float *x, int64_t n_in, int64_t b0, int64_t b1,
 
 void li_prepare_blocks(int type, const float *x, int64_t n_in, int64_t b0, int64_t b1, void *xq)
 {
-    if (li_type(type)->kind == LI_KIND_FLOAT) {
+    if (li_type(type)->kind == LI_KIND_FLOAT)
         prepare_floats(x, n_in, b0, b1, xq);
-        return;
-    }
-#if LI_X86
-    if (li_cpu_level() >= LI_CPU_AVX2) {
-        li_prepare_int_avx2(li_type(type)->kind, x, n_in, b0, b1, xq);
-        return;
-    }
-#elif LI_ARM64
-    if (li_cpu_level() >= LI_CPU_NEON) {
-        li_prepare_int_neon(li_type(type)->kind, x, n_in, b0, b1, xq);
-        return;
-    }
-#endif
-    li_prepare_int_scalar(li_type(type)->kind, x, n_in, b0, b1, xq);
+    else
+        kernels()->prepare_int(li_type(type)->kind, x, n_in, b0, b1, xq);
 }
 
 void li_prepare_activations(int type, const float *x, int64_t ldx, int64_t n_in, int64_t t0, int64_t t1, void *xq)
@@ -55,32 +62,13 @@ void li_prepare_activations(int type, const float *x, int64_t ldx, int64_t n_in,
 
 int64_t li_linear_scratch_bytes(int type, int64_t n_in, int64_t n_tokens)
 {
-    (void)n_tokens;
-#if LI_X86
-    if (li_cpu_level() >= LI_CPU_AVX2)
-        return li_scratch_avx2(li_type(type), n_in, n_tokens);
-#elif LI_ARM64
-    if (li_cpu_level() >= LI_CPU_NEON)
-        return li_scratch_neon(li_type(type), n_in);
-#endif
-    return li_scratch_scalar(li_type(type), n_in);
+    return kernels()->scratch_bytes(li_type(type), n_in, n_tokens);
 }
 
 void li_linear(const li_matrix *w, const void *xq, int64_t n_tokens, float *y, int64_t ldy, int64_t row0, int64_t row1,
                void *scratch)
 {
-#if LI_X86
-    if (li_cpu_level() >= LI_CPU_AVX2) {
-        li_linear_avx2(w, xq, n_tokens, y, ldy, row0, row1, scratch);
-        return;
-    }
-#elif LI_ARM64
-    if (li_cpu_level() >= LI_CPU_NEON) {
-        li_linear_neon(w, xq, n_tokens, y, ldy, row0, row1, scratch);
-        return;
-    }
-#endif
-    li_linear_scalar(w, xq, n_tokens, y, ldy, row0, row1, scratch);
+    kernels()->linear(w, xq, n_tokens, y, ldy, row0, row1, scratch);
 }
 
 static float value(const li_group *g, int n_mins, int i)

@@ -37,7 +37,7 @@ LI_AVX2_INLINE void to_differences(__m256i q[2])
     q[1] = _mm256_permute2x128_si256(x0x1, differences, 0x31);
 }
 
-LI_AVX2 void li_prepare_int_avx2(int kind, const float *x, int64_t n_in, int64_t b0, int64_t b1, void *xq)
+static LI_AVX2 void prepare_int(int kind, const float *x, int64_t n_in, int64_t b0, int64_t b1, void *xq)
 {
     li_int_row to = li_int_row_at(xq, n_in);
     const __m256i magnitude = _mm256_set1_epi32(0x7FFFFFFF), ones = _mm256_set1_epi16(1);
@@ -79,22 +79,22 @@ LI_AVX2 void li_prepare_int_avx2(int kind, const float *x, int64_t n_in, int64_t
 /* -- doors ------------------------------------------------------------------------------------------------------------*/
 
 static const li_avx2_kernels *const kernels[LI_N_TYPES] = {
-    [LI_Q4_0] = &li_avx2_q4_0,
-    [LI_Q4_1] = &li_avx2_q4_1,
-    [LI_Q5_0] = &li_avx2_q5_0,
-    [LI_Q5_1] = &li_avx2_q5_1,
-    [LI_Q8_0] = &li_avx2_q8_0,
-    [LI_Q2_K] = &li_avx2_q2_k,
-    [LI_Q3_K] = &li_avx2_q3_k,
-    [LI_Q4_K] = &li_avx2_q4_k,
-    [LI_Q5_K] = &li_avx2_q5_k,
-    [LI_Q6_K] = &li_avx2_q6_k,
-    [LI_IQ4_NL] = &li_avx2_iq4_nl,
-    [LI_IQ4_XS] = &li_avx2_iq4_xs,
-    [LI_MXFP4] = &li_avx2_mxfp4,
+    [LI_Q4_0] = &LI_KERNELS(q4_0),
+    [LI_Q4_1] = &LI_KERNELS(q4_1),
+    [LI_Q5_0] = &LI_KERNELS(q5_0),
+    [LI_Q5_1] = &LI_KERNELS(q5_1),
+    [LI_Q8_0] = &LI_KERNELS(q8_0),
+    [LI_Q2_K] = &LI_KERNELS(q2_k),
+    [LI_Q3_K] = &LI_KERNELS(q3_k),
+    [LI_Q4_K] = &LI_KERNELS(q4_k),
+    [LI_Q5_K] = &LI_KERNELS(q5_k),
+    [LI_Q6_K] = &LI_KERNELS(q6_k),
+    [LI_IQ4_NL] = &LI_KERNELS(iq4_nl),
+    [LI_IQ4_XS] = &LI_KERNELS(iq4_xs),
+    [LI_MXFP4] = &LI_KERNELS(mxfp4),
 };
 
-li_group_decoder *li_avx2_decoder(const li_type_info *t)
+li_group_decoder *LI_LEVEL(li_decoder)(const li_type_info *t)
 {
     static li_group_decoder *const decoders[LI_N_TYPES] = {
         [LI_IQ1_S] = li_group_iq1_s_avx2,     [LI_IQ1_M] = li_group_iq1_m_avx2,   [LI_IQ2_XXS] = li_group_iq2_xxs_avx2,
@@ -113,15 +113,16 @@ static const li_avx2_kernels *kernels_of(const li_matrix *w)
 {
     if (kernels[w->type] && w->n_out >= 4)
         return kernels[w->type];
-    return li_type(w->type)->kind == LI_KIND_NIBBLE ? &li_avx2_decoded_nibbles : &li_avx2_decoded;
+    return li_type(w->type)->kind == LI_KIND_NIBBLE ? &LI_KERNELS(decoded_nibbles) : &LI_KERNELS(decoded);
 }
 
 static void linear_int(const li_matrix *w, const char *xq, int64_t n_tokens, float *y, int64_t ldy, int64_t row0,
                        int64_t row1, li_block_tile *tile)
 {
     const li_avx2_kernels *k = kernels_of(w);
-    int n_mins = li_type(w->type)->n_mins;
-    int64_t token_bytes = li_token_bytes(LI_KIND_INT, w->n_in);
+    static li_tile_tokens *const by_mins[] = {LI_LEVEL(li_tile_tokens_0), LI_LEVEL(li_tile_tokens_1),
+                                              LI_LEVEL(li_tile_tokens_2)};
+    li_tile_tokens *times_tile = by_mins[li_type(w->type)->n_mins];
     if (n_tokens <= MOST_ROW_TOKENS) {
         k->rows(w, xq, (int)n_tokens, y, ldy, row0, row1);
         return;
@@ -129,15 +130,11 @@ static void linear_int(const li_matrix *w, const char *xq, int64_t n_tokens, flo
     for (int64_t r = row0; r < row1; r += LI_TILE_ROWS) {
         int n_rows = row1 - r < LI_TILE_ROWS ? (int)(row1 - r) : LI_TILE_ROWS;
         k->tile(w, r, n_rows, tile);
-        for (int64_t t = 0; t < n_tokens; t += 4) {
-            int n = n_tokens - t < 4 ? (int)(n_tokens - t) : 4;
-            (n_mins == 0 ? li_tile_tokens_avx2_0 : n_mins == 1 ? li_tile_tokens_avx2_1 : li_tile_tokens_avx2_2)(
-                n, tile, w->n_in, xq + t * token_bytes, y + t * ldy + r, ldy, n_rows);
-        }
+        times_tile(n_tokens, tile, w->n_in, xq, y + r, ldy, n_rows);
     }
 }
 
-int64_t li_scratch_avx2(const li_type_info *t, int64_t n_in, int64_t n_tokens)
+static int64_t scratch_bytes(const li_type_info *t, int64_t n_in, int64_t n_tokens)
 {
     if (n_tokens == 1)
         return 0;
@@ -145,13 +142,15 @@ int64_t li_scratch_avx2(const li_type_info *t, int64_t n_in, int64_t n_tokens)
                                     : li_round_up(n_in, 8) * LI_TILE_ROWS * (int64_t)sizeof(float);
 }
 
-void li_linear_avx2(const li_matrix *w, const void *xq, int64_t n_tokens, float *y, int64_t ldy, int64_t row0,
-                    int64_t row1, void *scratch)
+static void linear(const li_matrix *w, const void *xq, int64_t n_tokens, float *y, int64_t ldy, int64_t row0,
+                   int64_t row1, void *scratch)
 {
     if (li_type(w->type)->kind != LI_KIND_FLOAT)
         linear_int(w, xq, n_tokens, y, ldy, row0, row1, scratch);
     else
-        li_linear_float_avx2(w, xq, n_tokens, y, ldy, row0, row1, scratch);
+        LI_LEVEL(li_linear_float)(w, xq, n_tokens, y, ldy, row0, row1, scratch);
 }
+
+const li_linear_kernels LI_LEVEL(li_linear) = {prepare_int, linear, scratch_bytes};
 
 #endif

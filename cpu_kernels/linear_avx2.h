@@ -29,7 +29,9 @@ enum {
     LI_DECODED = -1,
     LI_DECODED_NIBBLES = -2,
     LI_ROW_TOKENS = 16, /* most tokens of li_rows_* */
-    LI_TILE_ROWS = 16
+    LI_TILE_ROWS = 16,
+    LI_TILE_PARTS = LI_TILE_ROWS / LI_WIDE_LANES, /* vectors that a tile's rows are */
+    LI_TILE_TOKENS = 8 / LI_TILE_PARTS            /* whose sums are kept in registers */
 };
 
 /* A block of 32 of 16 rows: pair k (values 2k and 2k+1 of p) of row r is q[k][r]. 64-byte aligned. */
@@ -46,20 +48,21 @@ typedef struct {
     void (*tile)(const li_matrix *w, int64_t r, int n_rows, li_block_tile *tile);
 } li_avx2_kernels;
 
-extern const li_avx2_kernels li_avx2_q4_0, li_avx2_q4_1, li_avx2_q5_0, li_avx2_q5_1, li_avx2_q8_0, li_avx2_q2_k,
-    li_avx2_q3_k, li_avx2_q4_k, li_avx2_q5_k, li_avx2_q6_k, li_avx2_iq4_nl, li_avx2_iq4_xs, li_avx2_mxfp4,
-    li_avx2_decoded, li_avx2_decoded_nibbles;
+#define LI_KERNELS(name) LI_LEVEL(li_kernels_##name)
+extern const li_avx2_kernels LI_KERNELS(q4_0), LI_KERNELS(q4_1), LI_KERNELS(q5_0), LI_KERNELS(q5_1), LI_KERNELS(q8_0),
+    LI_KERNELS(q2_k), LI_KERNELS(q3_k), LI_KERNELS(q4_k), LI_KERNELS(q5_k), LI_KERNELS(q6_k), LI_KERNELS(iq4_nl),
+    LI_KERNELS(iq4_xs), LI_KERNELS(mxfp4), LI_KERNELS(decoded), LI_KERNELS(decoded_nibbles);
 
 /* The fastest decoder of a type that the kernels have none of their own for. */
-li_group_decoder *li_avx2_decoder(const li_type_info *t);
+li_group_decoder *LI_LEVEL(li_decoder)(const li_type_info *t);
 
-/* n <= 4 tokens, prepared from xq on, times a tile of n_rows. */
-typedef void li_tile_tokens(int n, const li_block_tile *tile, int64_t n_in, const char *xq, float *y, int64_t ldy,
-                            int n_rows);
-li_tile_tokens li_tile_tokens_avx2_0, li_tile_tokens_avx2_1, li_tile_tokens_avx2_2; /* by n_mins */
+/* Tokens prepared from xq on, times a tile of n_rows: y[t * ldy + row]. */
+typedef void li_tile_tokens(int64_t n_tokens, const li_block_tile *tile, int64_t n_in, const char *xq, float *y,
+                            int64_t ldy, int n_rows);
+li_tile_tokens LI_LEVEL(li_tile_tokens_0), LI_LEVEL(li_tile_tokens_1), LI_LEVEL(li_tile_tokens_2); /* by n_mins */
 
-void li_linear_float_avx2(const li_matrix *w, const float *x, int64_t n_tokens, float *y, int64_t ldy, int64_t row0,
-                          int64_t row1, void *tile);
+void LI_LEVEL(li_linear_float)(const li_matrix *w, const float *x, int64_t n_tokens, float *y, int64_t ldy,
+                               int64_t row0, int64_t row1, void *tile);
 
 LI_AVX2_INLINE void transpose8(__m256i v[8])
 {

@@ -3,8 +3,6 @@
 
 #if LI_X86
 
-enum { TILE_TOKENS = 4 };
-
 /* -- float types ------------------------------------------------------------------------------------------------------*/
 
 /* Half the value of an unsigned E4M3 code, as in blocks.c: its bits are those of a float but for the exponent's bias. */
@@ -144,11 +142,11 @@ static LI_AVX2 void float_tile_fill(const li_matrix *w, int64_t r, int n_rows, f
 }
 
 typedef struct {
-    _Alignas(32) float at[8][TILE_TOKENS][LI_TILE_ROWS];
+    _Alignas(64) float at[8][LI_TILE_TOKENS][LI_TILE_ROWS];
 } tile_lanes;
 
 /* lanes[lane][token][row] -> y: the tree of linear.h, rows side by side. */
-LI_AVX2_INLINE void store_tree(int n, float (*lanes)[TILE_TOKENS][LI_TILE_ROWS], float *y, int64_t ldy,
+LI_AVX2_INLINE void store_tree(int n, float (*lanes)[LI_TILE_TOKENS][LI_TILE_ROWS], float *y, int64_t ldy,
                                int n_rows)
 {
     static const int order[8] = {0, 4, 2, 6, 1, 5, 3, 7};
@@ -174,42 +172,46 @@ LI_AVX2_INLINE void float_tokens(int n, const float_tile *tile, int64_t n_in, co
     int64_t stride = li_round_up(n_in, 16), n8 = li_round_up(n_in, 8);
     tile_lanes lanes;
     for (int l = 0; l < 8; l++) {
-        __m256 sum[TILE_TOKENS][2];
+        li_wide_floats sum[LI_TILE_TOKENS][LI_TILE_PARTS];
         for (int t = 0; t < n; t++)
-            sum[t][0] = sum[t][1] = _mm256_setzero_ps();
+            for (int part = 0; part < LI_TILE_PARTS; part++)
+                sum[t][part] = LI_WIDE(set1_ps)(0.0f);
         for (int64_t i = l; i < n8; i += 8) {
-            __m256 w0 = _mm256_load_ps(tile[i]), w1 = _mm256_load_ps(tile[i] + 8);
+            li_wide_floats w[LI_TILE_PARTS];
+            for (int part = 0; part < LI_TILE_PARTS; part++)
+                w[part] = LI_WIDE(load_ps)(tile[i] + LI_WIDE_LANES * part);
             for (int t = 0; t < n; t++) {
-                __m256 xs = _mm256_broadcast_ss(x + t * stride + i);
-                sum[t][0] = _mm256_fmadd_ps(w0, xs, sum[t][0]);
-                sum[t][1] = _mm256_fmadd_ps(w1, xs, sum[t][1]);
+                li_wide_floats xs = LI_WIDE(set1_ps)(x[t * stride + i]);
+                for (int part = 0; part < LI_TILE_PARTS; part++)
+                    sum[t][part] = LI_WIDE(fmadd_ps)(w[part], xs, sum[t][part]);
             }
         }
-        for (int t = 0; t < n; t++) {
-            _mm256_store_ps(lanes.at[l][t], sum[t][0]);
-            _mm256_store_ps(lanes.at[l][t] + 8, sum[t][1]);
-        }
+        for (int t = 0; t < n; t++)
+            for (int part = 0; part < LI_TILE_PARTS; part++)
+                LI_WIDE(store_ps)(lanes.at[l][t] + LI_WIDE_LANES * part, sum[t][part]);
     }
     store_tree(n, lanes.at, y, ldy, n_rows);
 }
 
-static LI_AVX2 void float_tokens_any(int n, const float_tile *tile, int64_t n_in, const float *x, float *y,
-                                     int64_t ldy, int n_rows)
+static LI_AVX2 void all_tokens(int64_t n_tokens, const float_tile *tile, int64_t n_in, const float *x, float *y,
+                               int64_t ldy, int n_rows)
 {
-    if (n == 4)
-        float_tokens(4, tile, n_in, x, y, ldy, n_rows);
-    else if (n == 3)
-        float_tokens(3, tile, n_in, x, y, ldy, n_rows);
-    else if (n == 2)
-        float_tokens(2, tile, n_in, x, y, ldy, n_rows);
-    else
-        float_tokens(1, tile, n_in, x, y, ldy, n_rows);
+    int64_t t = 0;
+#define LI_TOKENS(n)                                                                                                  \
+    for (; t + (n) <= n_tokens; t += (n))                                                                             \
+        float_tokens(n, tile, n_in, x + t * li_round_up(n_in, 16), y + t * ldy, ldy, n_rows)
+    if (LI_TILE_TOKENS > 4)
+        LI_TOKENS(LI_TILE_TOKENS);
+    LI_TOKENS(4);
+    LI_TOKENS(3);
+    LI_TOKENS(2);
+    LI_TOKENS(1);
+#undef LI_TOKENS
 }
 
-void li_linear_float_avx2(const li_matrix *w, const float *x, int64_t n_tokens, float *y, int64_t ldy, int64_t row0,
-                         int64_t row1, void *room)
+void LI_LEVEL(li_linear_float)(const li_matrix *w, const float *x, int64_t n_tokens, float *y, int64_t ldy,
+                               int64_t row0, int64_t row1, void *room)
 {
-    int64_t stride = li_round_up(w->n_in, 16);
     float_tile *tile = room;
     if (n_tokens == 1) {
         (w->type == LI_F32    ? vector_f32
@@ -221,10 +223,7 @@ void li_linear_float_avx2(const li_matrix *w, const float *x, int64_t n_tokens, 
     for (int64_t r = row0; r < row1; r += LI_TILE_ROWS) {
         int n_rows = row1 - r < LI_TILE_ROWS ? (int)(row1 - r) : LI_TILE_ROWS;
         float_tile_fill(w, r, n_rows, tile);
-        for (int64_t t = 0; t < n_tokens; t += TILE_TOKENS) {
-            int n = n_tokens - t < TILE_TOKENS ? (int)(n_tokens - t) : TILE_TOKENS;
-            float_tokens_any(n, tile, w->n_in, x + t * stride, y + t * ldy + r, ldy, n_rows);
-        }
+        all_tokens(n_tokens, tile, w->n_in, x, y + r, ldy, n_rows);
     }
 }
 

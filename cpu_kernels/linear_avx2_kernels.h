@@ -35,7 +35,7 @@
     {                                                                                                                 \
         tile_kernel(type, n_mins, w, r, n_rows, tile);                                                                \
     }                                                                                                                 \
-    const li_avx2_kernels li_avx2_##name = {rows_##name, tile_##name};
+    const li_avx2_kernels LI_KERNELS(name) = {rows_##name, tile_##name};
 
 #endif
 #endif

@@ -25,11 +25,14 @@ typedef struct {
 LI_AVX2_INLINE two_sums dot(int type, const __m256i *u, const int16_t *p)
 {
     const __m256i *x = (const __m256i *)(const void *)p;
-    __m256i low = _mm256_add_epi32(_mm256_madd_epi16(u[0], _mm256_loadu_si256(x)),
-                                   _mm256_madd_epi16(u[1], _mm256_loadu_si256(x + 1)));
-    __m256i high = _mm256_add_epi32(_mm256_madd_epi16(u[2], _mm256_loadu_si256(x + 2)),
-                                    _mm256_madd_epi16(u[3], _mm256_loadu_si256(x + 3)));
-    return has_scales16(type) ? (two_sums){low, high} : (two_sums){_mm256_add_epi32(low, high), low};
+    __m256i low = _mm256_madd_epi16(u[0], _mm256_loadu_si256(x));
+    low = add_products(low, u[1], _mm256_loadu_si256(x + 1));
+    if (!has_scales16(type)) {
+        __m256i all = add_products(low, u[2], _mm256_loadu_si256(x + 2));
+        return (two_sums){.first = add_products(all, u[3], _mm256_loadu_si256(x + 3))};
+    }
+    __m256i high = _mm256_madd_epi16(u[2], _mm256_loadu_si256(x + 2));
+    return (two_sums){low, add_products(high, u[3], _mm256_loadu_si256(x + 3))};
 }
 
 LI_AVX2_INLINE two_sums two_sums_of(int type, __m256i (*add)(__m256i, __m256i), two_sums a, two_sums b)
@@ -216,9 +219,12 @@ LI_AVX2_INLINE void rows_kernel(int type, int n_mins, const li_matrix *w, const 
         for (int k = 0; k < n_tokens; k++) {
             float sums[ROWS];
             _mm_storeu_ps(sums, _mm_add_ps(_mm256_castps256_ps128(lanes[k]), _mm256_extractf128_ps(lanes[k], 1)));
-            for (int r = 0; r < ROWS; r++)
-                if (row[r] >= row0 && row[r] < row1)
-                    y[k * ldy + row[r]] = sums[r];
+            for (int r = 0; r < ROWS; r++) {
+                int64_t at = row[r];
+                __asm__("" : "+r"(at)); /* else GCC copies this loop for each answer, 8 times */
+                if (at >= row0 && at < row1)
+                    y[k * ldy + at] = sums[r];
+            }
         }
     }
 }

@@ -112,7 +112,7 @@ LI_AVX2_INLINE const uint8_t *group_at(int type, const li_type_info *t, const ui
 #undef LI_CASE
     if (n < 8)
         memset(room, 0, sizeof *room);
-    li_avx2_decoder(t)(row + b0 / 8 * li_group_bytes(t), n, room);
+    LI_LEVEL(li_decoder)(t)(row + b0 / 8 * li_group_bytes(t), n, room);
     return (const uint8_t *)room;
 }
 

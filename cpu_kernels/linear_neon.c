@@ -8,7 +8,7 @@
 
 /* -- activations ------------------------------------------------------------------------------------------------------*/
 
-void li_prepare_int_neon(int kind, const float *x, int64_t n_in, int64_t b0, int64_t b1, void *xq)
+static void prepare_int(int kind, const float *x, int64_t n_in, int64_t b0, int64_t b1, void *xq)
 {
     li_int_row to = li_int_row_at(xq, n_in);
     const float most = li_activation_max(kind);
@@ -93,13 +93,14 @@ static void linear_floats(const li_matrix *w, const float *x, int64_t n_tokens, 
 
 /* -- doors ------------------------------------------------------------------------------------------------------------*/
 
-int64_t li_scratch_neon(const li_type_info *t, int64_t n_in)
+static int64_t scratch_bytes(const li_type_info *t, int64_t n_in, int64_t n_tokens)
 {
+    (void)n_tokens;
     return t->kind == LI_KIND_FLOAT ? li_round_up(li_round_up(n_in, 8) * ROWS * (int64_t)sizeof(float), 64) : 0;
 }
 
-void li_linear_neon(const li_matrix *w, const void *xq, int64_t n_tokens, float *y, int64_t ldy, int64_t row0,
-                    int64_t row1, void *scratch)
+static void linear(const li_matrix *w, const void *xq, int64_t n_tokens, float *y, int64_t ldy, int64_t row0,
+                   int64_t row1, void *scratch)
 {
     if (li_type(w->type)->kind == LI_KIND_FLOAT)
         linear_floats(w, xq, n_tokens, y, ldy, row0, row1, scratch);
@@ -110,5 +111,7 @@ void li_linear_neon(const li_matrix *w, const void *xq, int64_t n_tokens, float 
     else
         linear_blocks(w, xq, n_tokens, y, ldy, row0, row1);
 }
+
+const li_linear_kernels li_linear_neon = {prepare_int, linear, scratch_bytes};
 
 #endif

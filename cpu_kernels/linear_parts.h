@@ -74,11 +74,21 @@ static inline void li_fill_up(li_int_row x, int64_t n_in)
     }
 }
 
-/* One token's row of x, blocks [b0, b1) of 32 values: what li_prepare_blocks does for the int kinds. */
-void li_prepare_int_scalar(int kind, const float *x, int64_t n_in, int64_t b0, int64_t b1, void *xq);
-void li_linear_scalar(const li_matrix *w, const void *xq, int64_t n_tokens, float *y, int64_t ldy, int64_t row0,
-                      int64_t row1, void *scratch);
-int64_t li_scratch_scalar(const li_type_info *t, int64_t n_in);
+/* What an instruction set has behind the doors of linear.h. */
+typedef struct {
+    /* One token's row of x, blocks [b0, b1) of 32 values: li_prepare_blocks for the int kinds. */
+    void (*prepare_int)(int kind, const float *x, int64_t n_in, int64_t b0, int64_t b1, void *xq);
+    void (*linear)(const li_matrix *w, const void *xq, int64_t n_tokens, float *y, int64_t ldy, int64_t row0,
+                   int64_t row1, void *scratch);
+    int64_t (*scratch_bytes)(const li_type_info *t, int64_t n_in, int64_t n_tokens);
+} li_linear_kernels;
+
+extern const li_linear_kernels li_linear_scalar;
+#if LI_X86
+extern const li_linear_kernels li_linear_avx2, li_linear_avx512;
+#elif LI_ARM64
+extern const li_linear_kernels li_linear_neon;
+#endif
 
 /* Rows [row0, row1) as four streams of `quarter` rows, since four are read faster than one (PROFILE.md). Where these are
  * not whole, the last row is computed more than once; fewer than four rows are computed with some beside them where the
@@ -107,19 +117,5 @@ static inline void li_rows_at(const li_row_streams *s, int64_t i, int64_t row[LI
         row[r] = at < s->last ? at : s->last;
     }
 }
-
-#if LI_ARM64
-void li_prepare_int_neon(int kind, const float *x, int64_t n_in, int64_t b0, int64_t b1, void *xq);
-void li_linear_neon(const li_matrix *w, const void *xq, int64_t n_tokens, float *y, int64_t ldy, int64_t row0,
-                    int64_t row1, void *scratch);
-int64_t li_scratch_neon(const li_type_info *t, int64_t n_in);
-#endif
-
-#if LI_X86
-void li_prepare_int_avx2(int kind, const float *x, int64_t n_in, int64_t b0, int64_t b1, void *xq);
-void li_linear_avx2(const li_matrix *w, const void *xq, int64_t n_tokens, float *y, int64_t ldy, int64_t row0,
-                    int64_t row1, void *scratch);
-int64_t li_scratch_avx2(const li_type_info *t, int64_t n_in, int64_t n_tokens);
-#endif
 
 #endif

@@ -25,7 +25,7 @@ static uint32_t largest_bits(const float *x)
 /* The nibble kind: of which value 16 times is taken off value i, which is odd. */
 static int value_before(int i) { return i < 16 ? i + 15 : i - 16; }
 
-void li_prepare_int_scalar(int kind, const float *x, int64_t n_in, int64_t b0, int64_t b1, void *xq)
+static void prepare_int(int kind, const float *x, int64_t n_in, int64_t b0, int64_t b1, void *xq)
 {
     li_int_row to = li_int_row_at(xq, n_in);
     for (int64_t b = b0; b < b1; b++) {
@@ -127,14 +127,15 @@ static void float_row(const li_matrix *w, const li_type_info *t, const uint8_t *
     }
 }
 
-int64_t li_scratch_scalar(const li_type_info *t, int64_t n_in)
+static int64_t scratch_bytes(const li_type_info *t, int64_t n_in, int64_t n_tokens)
 {
+    (void)n_tokens;
     int64_t bytes = t->kind != LI_KIND_FLOAT ? li_padded_blocks(n_in) / 8 * (int64_t)sizeof(li_group) : 4 * n_in;
     return li_round_up(bytes, 64);
 }
 
-void li_linear_scalar(const li_matrix *w, const void *xq, int64_t n_tokens, float *y, int64_t ldy, int64_t row0,
-                      int64_t row1, void *scratch)
+static void linear(const li_matrix *w, const void *xq, int64_t n_tokens, float *y, int64_t ldy, int64_t row0,
+                   int64_t row1, void *scratch)
 {
     const li_type_info *t = li_type(w->type);
     for (int64_t r = row0; r < row1; r++) {
@@ -145,3 +146,5 @@ void li_linear_scalar(const li_matrix *w, const void *xq, int64_t n_tokens, floa
             float_row(w, t, row, xq, n_tokens, y + r, ldy, scratch);
     }
 }
+
+const li_linear_kernels li_linear_scalar = {prepare_int, linear, scratch_bytes};

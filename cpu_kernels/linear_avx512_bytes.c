@@ -1,0 +1,3 @@
+/* linear_avx2_bytes.c for AVX-512. */
+#define LI_FOR_AVX512 1
+#include "linear_avx2_bytes.c"
