@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator, Sequence
 
 from localinfer.models.tokenizer.byte_chars import byte_chars, byte_chars_of
 from localinfer.models.tokenizer.chunks import SPACE, Chunker, PairSplitter
-from localinfer.models.tokenizer.merging import Merger, OpenTable
+from localinfer.models.tokenizer.merging import MergedIds, Merger, OpenTable
 from localinfer.models.tokenizer.pretokenizers import PreTokenizer
 from localinfer.models.tokenizer.vocabulary import Vocabulary
 from localinfer.models.tokenizer.word_cache import WordCache
@@ -33,7 +33,7 @@ class BPE:
         self._ids = vocabulary.ids
         # Of a repeated rule the first counts, so the list is read from its end.
         ranks: dict[str, float] = dict(zip(reversed(merges), range(len(merges) - 1, -1, -1), strict=True))
-        self._merger = Merger(ranks, " ", open_table, merges)
+        self._merged = MergedIds(Merger(ranks, " ", open_table, merges), self._ids, self._apart)
         self._whole_words = ignore_merges
         self._byte_encoded = pre.byte_encoded
         self._byte_ids = vocabulary.byte_ids()
@@ -43,7 +43,7 @@ class BPE:
             made = {rule.replace(" ", "", 1) for rule in merges}
             self._split_line = Chunker(made, made).split
         self._words = WordCache(self._encode_word, self._encode_words)
-        self._parts = WordCache(self._merged, self._all_merged)  # of long words; in their spelling
+        self._parts = WordCache(self._merged.of, self._merged.of_each)  # of long words; in their spelling
 
     @property
     def own_special_ids(self) -> Collection[int]:
@@ -76,11 +76,11 @@ class BPE:
             return [whole]
         if len(spelled) > _LONG_WORD:
             return self._parts.ids_of(self._pairs.split(spelled))
-        return self._merged(spelled)
+        return self._merged.of(spelled)
 
     def _encode_words(self, words: Sequence[str]) -> Iterator[list[int]]:
         spelled = byte_chars_of(words) if self._byte_encoded else words
-        for word, ids in zip(spelled, self._all_merged(spelled), strict=True):
+        for word, ids in zip(spelled, self._merged.of_each(spelled), strict=True):
             whole = self._whole(word)
             yield ids if whole is None else [whole]
 
@@ -88,23 +88,8 @@ class BPE:
         """The id of a word that is a token and is not merged."""
         return self._ids.get(spelled) if self._whole_words or spelled[0] == "\n" else None
 
-    def _merged(self, spelled: str) -> list[int]:
-        return self._ids_of(self._merger.symbols(spelled))
-
-    def _all_merged(self, spelled: Sequence[str]) -> Iterator[list[int]]:
-        return map(self._ids_of, self._merger.symbols_of(spelled))
-
-    def _ids_of(self, symbols: Sequence[str]) -> list[int]:
-        try:
-            return [self._ids[symbol] for symbol in symbols]
-        except KeyError:
-            return [i for symbol in symbols for i in self._symbol(symbol)]
-
-    def _symbol(self, symbol: str) -> list[int]:
+    def _apart(self, symbol: str) -> list[int]:
         """A merged symbol that is no token falls apart into its bytes; bytes without a token are left out."""
-        found = self._ids.get(symbol)
-        if found is not None:
-            return [found]
         if self._byte_encoded:
             return [self._ids[char] for char in symbol if char in self._ids]
         return [i for byte in symbol.encode("utf-8") if (i := self._byte_ids[byte]) is not None]

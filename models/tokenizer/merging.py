@@ -65,6 +65,31 @@ class Merger:
         return self._table(joined)
 
 
+class MergedIds:
+    """Words -> the ids of what is left of them after all merges. `apart`: those of a symbol that is no token."""
+
+    def __init__(self, merger: Merger, ids: Mapping[str, int], apart: Callable[[str], list[int]]) -> None:
+        self.merger = merger
+        self._ids = ids
+        self._apart = apart
+
+    def of(self, word: str) -> list[int]:
+        return self.ids_of(self.merger.symbols(word))
+
+    def of_each(self, words: Sequence[str]) -> Iterator[list[int]]:
+        return map(self.ids_of, self.merger.symbols_of(words))
+
+    def ids_of(self, symbols: Sequence[str]) -> list[int]:
+        try:
+            return [self._ids[symbol] for symbol in symbols]
+        except KeyError:
+            return [i for symbol in symbols for i in self._symbol(symbol)]
+
+    def _symbol(self, symbol: str) -> list[int]:
+        found = self._ids.get(symbol)
+        return self._apart(symbol) if found is None else [found]
+
+
 def merge_symbols(symbols: list[str], priority: Mapping[str, float], between: str) -> list[str]:
     """`symbols` after all merges. O(n^2) for short lists with a tiny constant, O(n log n) for long ones."""
     if len(symbols) <= _SCAN_LIMIT:

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from operator import neg
 
 from localinfer.models.tokenizer.chunks import SPACE, Chunker, PairSplitter
-from localinfer.models.tokenizer.merging import Merger, OpenTable
+from localinfer.models.tokenizer.merging import MergedIds, Merger, OpenTable
 from localinfer.models.tokenizer.special import SpecialMatcher, SpecialToken
 from localinfer.models.tokenizer.vocabulary import Vocabulary
 from localinfer.models.tokenizer.word_cache import WordCache
@@ -32,12 +32,13 @@ class SPM:
         self._ids = vocabulary.ids
         scores = vocabulary.scores or [0.0] * vocabulary.n_vocab
         # A repeated text counts with its last id, as in `ids`.
-        self._merger = Merger(dict(zip(vocabulary.tokens, map(neg, scores), strict=False)), "", open_table)
+        merger = Merger(dict(zip(vocabulary.tokens, map(neg, scores), strict=False)), "", open_table)
+        self._merged = MergedIds(merger, self._ids, self._apart)
         self._byte_ids = vocabulary.byte_ids()
         chunker = Chunker(vocabulary.tokens, vocabulary.ids)
         self._split = chunker.split
         self._pairs = PairSplitter(lambda: "\0".join(vocabulary.tokens))
-        self._chunks = WordCache(self._encode_chunk, self._all_merged)
+        self._chunks = WordCache(self._encode_chunk, self._merged.of_each)
         self._runs = _run_ids(vocabulary, runs or {})
         self._run_matcher = SpecialMatcher([SpecialToken(text, i) for text, i in self._runs.items()])
         escaped = {char.replace(" ", SPACE): sizes for char, sizes in (runs or {}).items()}
@@ -77,7 +78,7 @@ class SPM:
         return self._encode_chunk(chunk) if run is None else [run]
 
     def _encode_chunks_and_runs(self, chunks: Sequence[str]) -> Iterator[list[int]]:
-        for chunk, ids in zip(chunks, self._all_merged(chunks), strict=True):
+        for chunk, ids in zip(chunks, self._merged.of_each(chunks), strict=True):
             yield [self._escaped_runs[chunk]] if chunk in self._escaped_runs else ids
 
     def _encode_chunk(self, chunk: str) -> list[int]:
@@ -85,24 +86,9 @@ class SPM:
             parts = self._pairs.split(chunk)
             if len(parts) > 1:
                 return self._chunks.ids_of(parts)
-        return self._merged(chunk)
+        return self._merged.of(chunk)
 
-    def _merged(self, chunk: str) -> list[int]:
-        return self._ids_of(self._merger.symbols(chunk))
-
-    def _all_merged(self, chunks: Sequence[str]) -> Iterator[list[int]]:
-        return map(self._ids_of, self._merger.symbols_of(chunks))
-
-    def _ids_of(self, symbols: Sequence[str]) -> list[int]:
-        try:
-            return [self._ids[symbol] for symbol in symbols]
-        except KeyError:
-            return [i for symbol in symbols for i in self._symbol(symbol)]
-
-    def _symbol(self, symbol: str) -> list[int]:
-        found = self._ids.get(symbol)
-        if found is not None:
-            return [found]
+    def _apart(self, symbol: str) -> list[int]:
         return [i for byte in symbol.encode("utf-8") if (i := self._byte_ids[byte]) is not None]
 
 

@@ -41,8 +41,15 @@ class Node:
         raise NotImplementedError
 
 
+class OneResult(Node):
+    out: Value
+
+    def writes(self) -> Iterator[Value]:
+        yield self.out
+
+
 @dataclass(eq=False)
-class Embed(Node):
+class Embed(OneResult):
     table: CpuWeight
     out: Value
     scale: float = 1.0
@@ -50,21 +57,15 @@ class Embed(Node):
     def reads(self) -> Iterator[Value]:
         yield from ()
 
-    def writes(self) -> Iterator[Value]:
-        yield self.out
-
 
 @dataclass(eq=False)
-class NormNode(Node):
+class NormNode(OneResult):
     norm: NormSpec
     x: Value
     out: Value
 
     def reads(self) -> Iterator[Value]:
         yield self.x
-
-    def writes(self) -> Iterator[Value]:
-        yield self.out
 
 
 @dataclass(eq=False)
@@ -109,7 +110,7 @@ class Linear(Node):
 
 
 @dataclass(eq=False)
-class RopeTable(Node):
+class RopeTable(OneResult):
     """cos and sin for every token: out (T, n_dims)."""
 
     rope: RopeConfig
@@ -119,12 +120,9 @@ class RopeTable(Node):
     def reads(self) -> Iterator[Value]:
         yield from ()
 
-    def writes(self) -> Iterator[Value]:
-        yield self.out
-
 
 @dataclass(eq=False)
-class Rope(Node):
+class Rope(OneResult):
     rope: RopeConfig
     table: Value
     x: Value
@@ -135,12 +133,9 @@ class Rope(Node):
         yield self.x
         yield self.table
 
-    def writes(self) -> Iterator[Value]:
-        yield self.out
-
 
 @dataclass(eq=False)
-class Attention(Node):
+class Attention(OneResult):
     q: Value
     k: Value
     v: Value
@@ -159,12 +154,9 @@ class Attention(Node):
         if self.table is not None:
             yield self.table
 
-    def writes(self) -> Iterator[Value]:
-        yield self.out
-
 
 @dataclass(eq=False)
-class Glu(Node):
+class Glu(OneResult):
     gate: Value
     up: Value
     out: Value
@@ -173,12 +165,9 @@ class Glu(Node):
     def reads(self) -> Iterator[Value]:
         yield from (self.gate, self.up)
 
-    def writes(self) -> Iterator[Value]:
-        yield self.out
-
 
 @dataclass(eq=False)
-class Unary(Node):
+class Unary(OneResult):
     """activate (act), scale (factor), softcap (factor) or position_scale (factor, every)."""
 
     kind: str
@@ -191,12 +180,9 @@ class Unary(Node):
     def reads(self) -> Iterator[Value]:
         yield self.x
 
-    def writes(self) -> Iterator[Value]:
-        yield self.out
-
 
 @dataclass(eq=False)
-class Binary(Node):
+class Binary(OneResult):
     """add or mul; b may be one column."""
 
     kind: str
@@ -207,12 +193,9 @@ class Binary(Node):
     def reads(self) -> Iterator[Value]:
         yield from (self.a, self.b)
 
-    def writes(self) -> Iterator[Value]:
-        yield self.out
-
 
 @dataclass(eq=False)
-class Moe(Node):
+class Moe(OneResult):
     x: Value
     logits: Value
     out: Value
@@ -225,24 +208,18 @@ class Moe(Node):
     def reads(self) -> Iterator[Value]:
         yield from (self.x, self.logits)
 
-    def writes(self) -> Iterator[Value]:
-        yield self.out
-
 
 @dataclass(eq=False)
-class EmbedPositions(Node):
+class EmbedPositions(OneResult):
     table: CpuWeight
     out: Value
 
     def reads(self) -> Iterator[Value]:
         yield from ()
 
-    def writes(self) -> Iterator[Value]:
-        yield self.out
-
 
 @dataclass(eq=False)
-class HeadCopy(Node):
+class HeadCopy(OneResult):
     """Values [first, first + n) of every head of x (T, H or 1, .) to [out_first, ...) of every head of out."""
 
     x: Value
@@ -254,12 +231,9 @@ class HeadCopy(Node):
     def reads(self) -> Iterator[Value]:
         yield self.x
 
-    def writes(self) -> Iterator[Value]:
-        yield self.out
-
 
 @dataclass(eq=False)
-class HeadLinear(Node):
+class HeadLinear(OneResult):
     x: Value
     w: CpuWeight
     out: Value
@@ -267,12 +241,9 @@ class HeadLinear(Node):
     def reads(self) -> Iterator[Value]:
         yield self.x
 
-    def writes(self) -> Iterator[Value]:
-        yield self.out
-
 
 @dataclass(eq=False)
-class Conv(Node):
+class Conv(OneResult):
     x: Value
     out: Value
     w: CpuWeight
@@ -284,12 +255,9 @@ class Conv(Node):
     def reads(self) -> Iterator[Value]:
         yield self.x
 
-    def writes(self) -> Iterator[Value]:
-        yield self.out
-
 
 @dataclass(eq=False)
-class Scan(Node):
+class Scan(OneResult):
     """Selective scan, or (with beta) the delta rule: then x is v, dt is alpha, b is k and c is q."""
 
     x: Value
@@ -308,9 +276,6 @@ class Scan(Node):
         yield from (self.x, self.dt, self.b, self.c)
         if self.beta is not None:
             yield self.beta
-
-    def writes(self) -> Iterator[Value]:
-        yield self.out
 
 
 @dataclass(eq=False)

@@ -52,8 +52,8 @@ def test_a_text_in_chunks_merges_as_the_whole_does(name):
         text = "".join(
             rng.choices([*"  \n\t.,'\"</>()[]{}=0123456789abcdefgABC", "é", "我", *texts[:12]], k=60)
         ).replace(" ", "▁")
-        whole = merge_symbols(list(text), spm._merger.priority, "")
-        assert spm._encode_plain(text) == [i for symbol in whole for i in spm._symbol(symbol)]
+        whole = merge_symbols(list(text), spm._merged.merger.priority, "")
+        assert spm._encode_plain(text) == spm._merged.ids_of(whole)
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -63,8 +63,8 @@ def test_random_vocabularies_merge_in_chunks_as_in_the_whole(seed):
     spm = SPM(read_vocabulary(spm_metadata(words, add_space_prefix=False), {}))
     for _ in range(40):
         text = "".join(rng.choices("ab.<▁", k=200))
-        whole = merge_symbols(list(text), spm._merger.priority, "")
-        assert spm._encode_plain(text) == [i for symbol in whole for i in spm._symbol(symbol)]
+        whole = merge_symbols(list(text), spm._merged.merger.priority, "")
+        assert spm._encode_plain(text) == spm._merged.ids_of(whole)
 
 
 def test_long_strings_are_cut_at_pairs_that_no_token_has():
