@@ -31,7 +31,7 @@ enum {
     LI_ROW_TOKENS = 16, /* most tokens of li_rows_* */
     LI_TILE_ROWS = 16,
     LI_TILE_PARTS = LI_TILE_ROWS / LI_WIDE_LANES, /* vectors that a tile's rows are */
-    LI_TILE_TOKENS = 8 / LI_TILE_PARTS            /* whose sums are kept in registers */
+    LI_TILE_TOKENS = LI_TILE_PARTS == 1 ? 8 : 6   /* whose sums are kept in registers */
 };
 
 /* A block of 32 of 16 rows: pair k (values 2k and 2k+1 of p) of row r is q[k][r]. 64-byte aligned. */
