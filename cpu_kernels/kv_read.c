@@ -73,3 +73,8 @@ void li_kv_read(const li_kv_layer *kv, int64_t first, int32_t n, float *k, float
                 kernels->rotate(value, kv->d_v, kv->v_rotate);
         }
 }
+
+int64_t li_kv_page_bytes(const li_kv_layer *kv)
+{
+    return kv->n_kv_heads * (li_kv_head_bytes(kv->k_type, kv->d_k) + li_kv_head_bytes(kv->v_type, kv->d_v));
+}

@@ -1,7 +1,7 @@
 /* exp and tanh of float32, one value or a vector at a time: the same bits in every form.
  *
  * Each function is one sequence of float32 operations, written once over a small set of primitives (LI_VEC_MATH) and
- * expanded for plain C, AVX2, AVX-512 and NEON. The coefficients are minimax fits (iterated weighted least squares).
+ * expanded for plain C, AVX2 and NEON. The coefficients are minimax fits (iterated weighted least squares).
  *
  *                  largest error                               outside the range
  *   li_exp         1.0 ulp on [-87.336, 88.722]                below: 0; above: infinity
@@ -90,19 +90,6 @@ LI_VEC_MATH(, static inline, float, int, LI_VM_SAME, LI_VM_ADD, LI_VM_SUB, LI_VM
 LI_VEC_MATH(_avx2, LI_VM_AVX2, __m256, __m256, _mm256_set1_ps, _mm256_add_ps, _mm256_sub_ps, _mm256_mul_ps,
             _mm256_div_ps, _mm256_fmadd_ps, LI_VM_ABS8, LI_VM_SIGN8, LI_VM_LESS8, LI_VM_ISNAN8,
             LI_VM_SELECT8, LI_VM_SCALE8)
-
-/* Sixteen floats. */
-#define LI_VM_AVX512 static inline __attribute__((always_inline, target("avx2,fma,avx512f,avx512dq")))
-#define LI_VM_ABS16(x) _mm512_andnot_ps(_mm512_set1_ps(-0.0f), x)
-#define LI_VM_SIGN16(a, s) _mm512_or_ps(LI_VM_ABS16(a), _mm512_and_ps(_mm512_set1_ps(-0.0f), s))
-#define LI_VM_LESS16(a, b) _mm512_cmp_ps_mask(a, b, _CMP_LT_OQ)
-#define LI_VM_ISNAN16(a) _mm512_cmp_ps_mask(a, a, _CMP_UNORD_Q)
-#define LI_VM_SELECT16(m, a, b) _mm512_mask_blend_ps(m, b, a)
-#define LI_VM_SCALE16(p, t)                                                                                            \
-    _mm512_castsi512_ps(_mm512_add_epi32(_mm512_castps_si512(p), _mm512_slli_epi32(_mm512_castps_si512(t), 23)))
-LI_VEC_MATH(_avx512, LI_VM_AVX512, __m512, __mmask16, _mm512_set1_ps, _mm512_add_ps, _mm512_sub_ps, _mm512_mul_ps,
-            _mm512_div_ps, _mm512_fmadd_ps, LI_VM_ABS16, LI_VM_SIGN16, LI_VM_LESS16, LI_VM_ISNAN16,
-            LI_VM_SELECT16, LI_VM_SCALE16)
 #endif
 
 #if LI_ARM64

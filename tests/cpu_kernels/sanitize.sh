@@ -7,13 +7,19 @@ python=${PYTHON:-"$root/.venv/bin/python"}
 built=$(mktemp -d)
 trap 'rm -rf "$built"' EXIT
 cc=${CC:-gcc}
-for source in "$root"/cpu_kernels/*.c; do
-    "$cc" -std=c11 -D_GNU_SOURCE -O1 -g -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize-recover=all \
-        -fno-math-errno -ffp-contract=off -fPIC -pthread -Wno-psabi -c "$source" -o "$built/$(basename "$source" .c).o"
-done
+# The longest to compile first.
+ls -S "$root"/cpu_kernels/*.c | xargs -P "$(getconf _NPROCESSORS_ONLN)" -I {} sh -c '
+    "$0" -std=c11 -D_GNU_SOURCE -O1 -g1 -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize-recover=all \
+        -fno-math-errno -ffp-contract=off -fPIC -pthread -Wno-psabi -c "$2" -o "$1/$(basename "$2" .c).o"' \
+    "$cc" "$built" {}
 "$cc" -shared -fsanitize=address,undefined -pthread -o "$built/kernels.so" "$built"/*.o -lm
 cd "$root"
-# Python itself leaks by design, and its allocator hides overruns from the sanitizer.
-LOCALINFER_KERNELS="$built/kernels.so" LD_PRELOAD="$("$cc" -print-file-name=libasan.so) $("$cc" -print-file-name=libubsan.so)" \
-    ASAN_OPTIONS=detect_leaks=0 PYTHONMALLOC=malloc \
-    "$python" -m pytest -p no:cacheprovider "${@:-tests/backends/cpu}"
+# Python itself leaks by design, and its allocator hides overruns from the sanitizer. What a sanitizer says before it ends
+# the process goes to a file: pytest would keep it to itself.
+status=0
+LOCALINFER_KERNELS="$built/kernels.so" PYTHONMALLOC=malloc \
+    LD_PRELOAD="$("$cc" -print-file-name=libasan.so) $("$cc" -print-file-name=libubsan.so)" \
+    ASAN_OPTIONS="detect_leaks=0:log_path=$built/report" UBSAN_OPTIONS="print_stacktrace=1:log_path=$built/report" \
+    "$python" -m pytest -p no:cacheprovider "${@:-tests/backends/cpu}" || status=$?
+cat "$built"/report* >&2 2>/dev/null || true
+exit $status

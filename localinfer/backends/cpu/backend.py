@@ -13,7 +13,7 @@ from localinfer.backends.base import DeviceInfo, PagingState, Progress
 from localinfer.backends.cpu import key_offsets, structs, trace
 from localinfer.backends.cpu.cores import default_threads
 from localinfer.backends.cpu.kv import CpuKV
-from localinfer.backends.cpu.lib import Library, open_library
+from localinfer.backends.cpu.lib import Library, check_level, open_library
 from localinfer.backends.cpu.paging import PagedWeights, streamed_sets
 from localinfer.backends.cpu.tape import Tape, record_nodes
 from localinfer.backends.cpu.weights import CpuWeight
@@ -37,7 +37,9 @@ def open_cpu(threads: int | None = None) -> CpuBackend | NumpyFallback:
     if threads is not None and not 1 <= threads <= MAX_THREADS:
         raise UsageError(f"--threads: 1 to {MAX_THREADS} expected, found {threads}")
     try:
-        return CpuBackend(open_library(), threads or default_threads())
+        lib = open_library()
+        check_level(lib)
+        return CpuBackend(lib, threads or default_threads())
     except BackendError as e:
         return NumpyFallback(f"{e.message}: computing with numpy, far slower; {e.hint}")
 

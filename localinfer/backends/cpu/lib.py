@@ -13,9 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from localinfer.backends.cpu import structs
-from localinfer.errors import BackendError
+from localinfer.errors import BackendError, UsageError
 
 HOW_TO_BUILD = "install a C compiler (Debian: apt install gcc libc6-dev; macOS: xcode-select --install) and reinstall"
+
+LEVELS = ("scalar", "avx2", "avx512", "neon", "neondot")  # instruction sets, as cpu.h names them
 
 _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "li_abi": (c_int, []),
@@ -102,3 +104,14 @@ def open_library() -> Library:
         return Library(path)
     except (OSError, AttributeError) as e:
         raise BackendError(f"{path}: the CPU kernels do not load: {e}", HOW_TO_BUILD) from None
+
+
+def check_level(lib: Library) -> None:
+    """UsageError where LOCALINFER_CPU asks for an instruction set that this machine lacks: kernels use the best one."""
+    asked, used = os.environ.get("LOCALINFER_CPU"), lib.li_cpu_name()
+    if not asked or asked == used.decode():
+        return
+    usable = [level for level in LEVELS if lib.li_cpu_select(level.encode()) == 0]
+    lib.li_cpu_select(used)
+    expected = f"{' or '.join(usable)} expected, this machine runs no other kernels"
+    raise UsageError(f"LOCALINFER_CPU={asked}: {expected}", "unset LOCALINFER_CPU: the best ones are used")

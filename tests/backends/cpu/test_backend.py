@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import platform
 import time
 from dataclasses import replace
 
@@ -29,6 +30,13 @@ def test_device_info_names_threads_and_instruction_set(backend) -> None:
     info = backend.device_info()
     assert info.backend == "cpu" and info.threads == 2 and info.memory_bytes > 1 << 28
     assert info.features[0] in ("scalar", "avx2", "avx512", "neon", "neondot") and info.notices == ()
+
+
+def test_an_instruction_set_that_the_machine_lacks(monkeypatch) -> None:
+    for foreign in ("avx2" if platform.machine() in ("aarch64", "arm64") else "neon", "avx512vbmi"):
+        monkeypatch.setenv("LOCALINFER_CPU", foreign)
+        with pytest.raises(UsageError, match=f"LOCALINFER_CPU={foreign}: scalar or .*expected"):
+            open_cpu(1)
 
 
 @pytest.mark.parametrize("threads", [0, -1, 257])
