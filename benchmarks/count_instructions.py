@@ -39,7 +39,9 @@ def functions(source: Path, folder: Path) -> dict[str, list[tuple[int, str]]]:
     """Name -> (address, instruction) of each function of a C file."""
     built = folder / "kernels.o"
     subprocess.run(["gcc", *FLAGS, f"-I{ROOT}", "-c", str(source), "-o", str(built)], check=True)
-    text = subprocess.run(["objdump", "-d", "--no-show-raw-insn", str(built)], capture_output=True, text=True, check=True)
+    text = subprocess.run(
+        ["objdump", "-d", "--no-show-raw-insn", str(built)], capture_output=True, text=True, check=True
+    )
     found: dict[str, list[tuple[int, str]]] = {}
     for line in text.stdout.splitlines():
         if header := re.fullmatch(r"[0-9a-f]+ <(\w+)>:", line):

@@ -34,9 +34,7 @@ typedef float sixteen_floats __attribute__((vector_size(64)));
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(
-        "LOCALINFER_TEST_LONG" not in os.environ, reason="minutes of compiling: LOCALINFER_TEST_LONG=1"
-    ),
+    pytest.mark.skipif("LOCALINFER_TEST_LONG" not in os.environ, reason="minutes of compiling: LOCALINFER_TEST_LONG=1"),
     pytest.mark.skipif(platform.machine() != "x86_64", reason="needs an x86-64 processor"),
     pytest.mark.skipif(shutil.which("gcc") is None, reason="needs gcc"),
     pytest.mark.skipif(not Path("/usr/include/simde").exists(), reason="needs SIMDe (Debian: libsimde-dev)"),
@@ -44,7 +42,9 @@ pytestmark = [
 
 
 @pytest.mark.parametrize(
-    ("program", "sources"), [("linear_memcheck.c", FILES), ("attention_levels.c", ATTENTION)], ids=["linear", "attention"]
+    ("program", "sources"),
+    [("linear_memcheck.c", FILES), ("attention_levels.c", ATTENTION)],
+    ids=["linear", "attention"],
 )
 def test_the_same_bits_as_plain_c(program: str, sources: list[Path], tmp_path: Path) -> None:
     (tmp_path / "immintrin.h").write_text(INTRINSICS)
@@ -56,8 +56,6 @@ def test_the_same_bits_as_plain_c(program: str, sources: list[Path], tmp_path: P
         text=True,
     )
     assert compiled.returncode == 0, compiled.stderr
-    run = subprocess.run(
-        [str(built)], capture_output=True, text=True, env={**os.environ, "LOCALINFER_CPU": "avx512"}
-    )
+    run = subprocess.run([str(built)], capture_output=True, text=True, env={**os.environ, "LOCALINFER_CPU": "avx512"})
     assert run.returncode == 0, run.stdout + run.stderr
     assert run.stdout.startswith("avx512: 0 of "), run.stdout

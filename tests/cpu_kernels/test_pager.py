@@ -19,7 +19,10 @@ def test_readers_find_what_the_file_holds(tmp_path: Path, sanitizer: str, rounds
     if sanitizer:
         flags += [f"-fsanitize={sanitizer}", "-fno-sanitize-recover=all"]
     compiler = shutil.which("cc") or pytest.skip("no C compiler")
-    sources = [HERE / "pager_stress.c", *(KERNELS / f"{name}.c" for name in ("pager", "experts", "experts_loader", "storage"))]
+    sources = [
+        HERE / "pager_stress.c",
+        *(KERNELS / f"{name}.c" for name in ("pager", "experts", "experts_loader", "storage")),
+    ]
     built = subprocess.run([compiler, *flags, "-o", program, *sources, "-lm"], capture_output=True, text=True)
     if built.returncode and sanitizer and "cannot find" in built.stderr:
         pytest.skip(f"the compiler has no {sanitizer} sanitizer")
