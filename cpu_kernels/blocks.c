@@ -180,13 +180,13 @@ static void scale_all(int16_t *q, const int16_t scales[16])
 
 static void group_q2_k(const uint8_t *src, int n, li_group *g)
 {
-    float d = li_load_half(src + 80), dmin = li_load_half(src + 82);
     int16_t scales[16];
     (void)n;
-    fill(g->d, d);
+    fill(g->d, li_load_half(src + 80));
+    fill(g->m, -li_load_half(src + 82));
     for (int s = 0; s < 16; s++) {
         scales[s] = src[s] & 15;
-        (s % 2 ? g->m2 : g->m)[s / 2] = -(dmin * (float)(src[s] >> 4));
+        g->mins[s] = src[s] >> 4;
     }
     planes(src + 16, 64, 32, 2, 1, 0, g->q);
     scale_all(g->q, scales);
@@ -272,6 +272,7 @@ static void group_iq4_xs(const uint8_t *src, int n, li_group *g)
 /* -- the table ------------------------------------------------------------------------------------------------------*/
 
 #define INT(values, bytes, mins, decode) {values, bytes, LI_KIND_INT, mins, decode, 0}
+#define GROUPS(values, bytes, mins, decode) {values, bytes, LI_KIND_GROUP, mins, decode, 0}
 #define NIBBLES(values, bytes, mins, decode) {values, bytes, LI_KIND_NIBBLE, mins, decode, 0}
 #define FLOAT(values, bytes, decode) {values, bytes, LI_KIND_FLOAT, 0, 0, decode}
 
@@ -286,8 +287,8 @@ const li_type_info li_types[LI_N_TYPES] = {
     [LI_Q5_1] = INT(32, 24, 1, group_q5_1),
     [LI_Q8_0] = INT(32, 34, 0, group_q8_0),
     [LI_Q8_1] = INT(32, 36, 0, group_q8_1),
-    [LI_Q2_K] = INT(256, 84, 2, group_q2_k),
-    [LI_Q3_K] = INT(256, 110, 0, group_q3_k),
+    [LI_Q2_K] = GROUPS(256, 84, 2, group_q2_k),
+    [LI_Q3_K] = GROUPS(256, 110, 0, group_q3_k),
     [LI_Q4_K] = INT(256, 144, 1, group_q4_k),
     [LI_Q5_K] = INT(256, 176, 1, group_q5_k),
     [LI_Q6_K] = INT(256, 210, 0, group_q6_k),

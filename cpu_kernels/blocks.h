@@ -42,22 +42,22 @@ enum {
     LI_N_TYPES = 41
 };
 
-/* 8 blocks of 32 values: value j of block b is q[32 * b + j] * d[b] + m[b]. m2 is the M of values 16..31 of each block
- * where a type has two (Q2_K), and m then that of values 0..15. */
+/* 8 blocks of 32 values: value j of block b is q[32 * b + j] * d[b] + m[b]; of Q2_K, whose mins are whole numbers of 16
+ * values each, + m[b] * mins[2 * b + j / 16]. */
 typedef struct {
-    int16_t q[256];
-    float d[8], m[8], m2[8];
+    int16_t q[256], mins[16];
+    float d[8], m[8];
 } li_group;
 
-/* Activations as float32; as int16; as int16 in differences (linear_parts.h). */
-enum { LI_KIND_FLOAT = 0, LI_KIND_INT = 1, LI_KIND_NIBBLE = 2 };
+/* Activations as float32; as int16; as int16 in differences; as int16 that 256 values share a scale of (linear_parts.h). */
+enum { LI_KIND_FLOAT = 0, LI_KIND_INT = 1, LI_KIND_NIBBLE = 2, LI_KIND_GROUP = 3 };
 
 typedef struct {
     int16_t block_values, block_bytes; /* 0, 0: no such type */
     int16_t kind;                      /* LI_KIND_*: which prepared activations it takes */
-    int16_t n_mins;                    /* 0, 1, 2: how many M a block of 32 has */
+    int16_t n_mins;                    /* 1: a block of 32 has an M, 2: and whole numbers to multiply it by; else 0 */
     /* Int types: the first n blocks of 32 values (1 <= n <= 8; 8 where block_values is 256) found at src; fields of
-     * further blocks, and m and m2 beyond n_mins, are left alone. */
+     * further blocks, and m and mins where n_mins has none, are left alone. */
     void (*decode_group)(const uint8_t *src, int n, li_group *out);
     /* Float types: n values, n a multiple of block_values. */
     void (*decode_floats)(const uint8_t *src, int64_t n, float *out);

@@ -9,8 +9,8 @@
  *
  * A type NAME has
  *     NAME_pair(group, j, has_b, u)           the pair; where not has_b, B is not read and A stands in for it
- *     NAME_scales(group, n, d, m, m2)         D and M of the blocks (blocks.h); those that a type lacks are left
- *     NAME_scales4(at, has_b, d, m, m2)       blocks of 32: D and M of A in four rows, at[0] .. at[3], then of B
+ *     NAME_scales(group, n, d, m)             D and M of the blocks (blocks.h); those that a type lacks are left
+ *     NAME_scales4(at, has_b, d, m)           blocks of 32: D and M of A in four rows, at[0] .. at[3], then of B
  *     NAME_bytes16(group)                     for types with scales of 16 values: the 16 scales as signed bytes
  * `group` is the first of n <= 8 blocks of 32 values (8 where a block of the file has 256); nothing beyond them is read,
  * and lanes of blocks beyond n are 0. The compiler sees j as a constant and finds what pairs share.
@@ -119,25 +119,23 @@ LI_AVX2_INLINE void halves_and_mins(__m128i even, __m128i odd, __m256 *d, __m256
 
 /* Blocks that start with d, or with d and m. */
 #define LI_HALF_SCALES(name, stride)                                                                                  \
-    LI_AVX2_INLINE void name##_scales(const uint8_t *group, int n, __m256 *d, __m256 *m, __m256 *m2)                  \
+    LI_AVX2_INLINE void name##_scales(const uint8_t *group, int n, __m256 *d, __m256 *m)                              \
     {                                                                                                                 \
-        (void)m, (void)m2;                                                                                            \
+        (void)m;                                                                                                      \
         *d = halves(four_words(group, 0, n, stride), four_words(group, 1, n, stride));                                \
     }                                                                                                                 \
-    LI_AVX2_INLINE void name##_scales4(const uint8_t *const at[4], int has_b, __m256 *d, __m256 *m, __m256 *m2)       \
+    LI_AVX2_INLINE void name##_scales4(const uint8_t *const at[4], int has_b, __m256 *d, __m256 *m)                   \
     {                                                                                                                 \
-        (void)m, (void)m2;                                                                                            \
+        (void)m;                                                                                                      \
         *d = halves(row_words(at, 0), row_words_of_b(at, has_b, stride));                                             \
     }
 #define LI_HALF_SCALES_AND_MINS(name, stride)                                                                         \
-    LI_AVX2_INLINE void name##_scales(const uint8_t *group, int n, __m256 *d, __m256 *m, __m256 *m2)                  \
+    LI_AVX2_INLINE void name##_scales(const uint8_t *group, int n, __m256 *d, __m256 *m)                              \
     {                                                                                                                 \
-        (void)m2;                                                                                                     \
         halves_and_mins(four_words(group, 0, n, stride), four_words(group, 1, n, stride), d, m);                      \
     }                                                                                                                 \
-    LI_AVX2_INLINE void name##_scales4(const uint8_t *const at[4], int has_b, __m256 *d, __m256 *m, __m256 *m2)       \
+    LI_AVX2_INLINE void name##_scales4(const uint8_t *const at[4], int has_b, __m256 *d, __m256 *m)                   \
     {                                                                                                                 \
-        (void)m2;                                                                                                     \
         halves_and_mins(row_words(at, 0), row_words_of_b(at, has_b, stride), d, m);                                   \
     }
 
@@ -256,14 +254,14 @@ LI_AVX2_INLINE __m256 exponents(__m128i even, __m128i odd)
     __m256i subnormal = _mm256_sllv_epi32(_mm256_set1_epi32(0x200000), e);
     return _mm256_castsi256_ps(_mm256_blendv_epi8(subnormal, normal, _mm256_cmpgt_epi32(e, one)));
 }
-LI_AVX2_INLINE void mxfp4_scales(const uint8_t *group, int n, __m256 *d, __m256 *m, __m256 *m2)
+LI_AVX2_INLINE void mxfp4_scales(const uint8_t *group, int n, __m256 *d, __m256 *m)
 {
-    (void)m, (void)m2;
+    (void)m;
     *d = exponents(four_words(group, 0, n, 17), four_words(group, 1, n, 17));
 }
-LI_AVX2_INLINE void mxfp4_scales4(const uint8_t *const at[4], int has_b, __m256 *d, __m256 *m, __m256 *m2)
+LI_AVX2_INLINE void mxfp4_scales4(const uint8_t *const at[4], int has_b, __m256 *d, __m256 *m)
 {
-    (void)m, (void)m2;
+    (void)m;
     *d = exponents(row_words(at, 0), row_words_of_b(at, has_b, 17));
 }
 
@@ -295,13 +293,12 @@ LI_AVX2_INLINE void decoded_nibbles_pair(const uint8_t *group, int j, int has_b,
     u[2] = _mm256_add_epi16(u[2], _mm256_slli_epi16(u[1], 4));
 }
 LI_AVX2_INLINE __m256 in_slots(const float s[8]) { return _mm256_setr_ps(s[0], s[2], s[4], s[6], s[1], s[3], s[5], s[7]); }
-LI_AVX2_INLINE void decoded_scales(const uint8_t *group, int n, __m256 *d, __m256 *m, __m256 *m2)
+LI_AVX2_INLINE void decoded_scales(const uint8_t *group, int n, __m256 *d, __m256 *m)
 {
     const li_group *g = (const li_group *)(const void *)group;
     (void)n;
     *d = in_slots(g->d);
     *m = in_slots(g->m);
-    *m2 = in_slots(g->m2);
 }
 #define decoded_nibbles_scales decoded_scales
 

@@ -21,15 +21,11 @@ LI_AVX2_INLINE __m128i q2_k_min_bytes(const uint8_t *group)
 {
     return _mm_and_si128(_mm_srli_epi16(load16(group), 4), _mm_set1_epi8(15));
 }
-LI_AVX2_INLINE void q2_k_scales(const uint8_t *group, int n, __m256 *d, __m256 *m, __m256 *m2)
+LI_AVX2_INLINE void q2_k_scales(const uint8_t *group, int n, __m256 *d, __m256 *m)
 {
-    __m256 dmin = negated(all_half(group + 82));
-    __m256i first, second;
     (void)n;
-    slots_of_16(q2_k_min_bytes(group), &first, &second);
     *d = all_half(group + 80);
-    *m = _mm256_mul_ps(dmin, _mm256_cvtepi32_ps(first));
-    *m2 = _mm256_mul_ps(dmin, _mm256_cvtepi32_ps(second));
+    *m = negated(all_half(group + 82));
 }
 
 LI_AVX2_INLINE __m256i q3_k_bytes(const uint8_t *group, int j, int half)
@@ -50,9 +46,9 @@ LI_AVX2_INLINE __m128i q3_k_bytes16(const uint8_t *group)
     __m128i bytes = _mm_setr_epi32((int)words[0], (int)words[1], (int)words[2], (int)words[3]);
     return _mm_sub_epi8(bytes, _mm_set1_epi8(32));
 }
-LI_AVX2_INLINE void q3_k_scales(const uint8_t *group, int n, __m256 *d, __m256 *m, __m256 *m2)
+LI_AVX2_INLINE void q3_k_scales(const uint8_t *group, int n, __m256 *d, __m256 *m)
 {
-    (void)n, (void)m, (void)m2;
+    (void)n, (void)m;
     *d = all_half(group + 108);
 }
 
@@ -66,10 +62,10 @@ LI_AVX2_INLINE void q4_k_pair(const uint8_t *group, int j, int has_b, __m256i *u
     widen(shared_nibbles(qs), u);
     widen(shared_nibbles(qs + 16), u + 2);
 }
-LI_AVX2_INLINE void q4_k_scales(const uint8_t *group, int n, __m256 *d, __m256 *m, __m256 *m2)
+LI_AVX2_INLINE void q4_k_scales(const uint8_t *group, int n, __m256 *d, __m256 *m)
 {
     uint32_t scales[2], mins[2];
-    (void)n, (void)m2;
+    (void)n;
     li_unpack_k_scales(group + 4, scales, mins);
     *d = _mm256_mul_ps(all_half(group), floats_of_bytes(scales[0], scales[1]));
     *m = _mm256_mul_ps(negated(all_half(group + 2)), floats_of_bytes(mins[0], mins[1]));
@@ -103,9 +99,9 @@ LI_AVX2_INLINE void q6_k_pair(const uint8_t *group, int j, int has_b, __m256i *u
     widen(q6_k_bytes(group, j, 1), u + 2);
 }
 LI_AVX2_INLINE __m128i q6_k_bytes16(const uint8_t *group) { return load16(group + 192); }
-LI_AVX2_INLINE void q6_k_scales(const uint8_t *group, int n, __m256 *d, __m256 *m, __m256 *m2)
+LI_AVX2_INLINE void q6_k_scales(const uint8_t *group, int n, __m256 *d, __m256 *m)
 {
-    (void)n, (void)m, (void)m2;
+    (void)n, (void)m;
     *d = all_half(group + 208);
 }
 
@@ -115,13 +111,13 @@ LI_AVX2_INLINE void iq4_xs_pair(const uint8_t *group, int j, int has_b, __m256i 
     (void)has_b;
     level_pair(a, a + 16, li_iq4_levels, u);
 }
-LI_AVX2_INLINE void iq4_xs_scales(const uint8_t *group, int n, __m256 *d, __m256 *m, __m256 *m2)
+LI_AVX2_INLINE void iq4_xs_scales(const uint8_t *group, int n, __m256 *d, __m256 *m)
 {
     const __m256i two_bits = _mm256_setr_epi32(0, 4, 8, 12, 2, 6, 10, 14);
     const __m256i four_bits = _mm256_setr_epi32(0, 8, 16, 24, 4, 12, 20, 28);
     __m256i high = _mm256_srlv_epi32(_mm256_set1_epi32(li_load_u16(group + 2)), two_bits);
     __m256i low = _mm256_srlv_epi32(_mm256_set1_epi32((int)li_load_u32(group + 4)), four_bits);
-    (void)n, (void)m, (void)m2;
+    (void)n, (void)m;
     high = _mm256_slli_epi32(_mm256_and_si256(high, _mm256_set1_epi32(3)), 4);
     low = _mm256_or_si256(_mm256_and_si256(low, _mm256_set1_epi32(15)), high);
     *d = _mm256_mul_ps(all_half(group), _mm256_cvtepi32_ps(_mm256_sub_epi32(low, _mm256_set1_epi32(32))));

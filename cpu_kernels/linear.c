@@ -76,7 +76,7 @@ static float value(const li_group *g, int n_mins, int i)
     float product = (float)g->q[i] * g->d[i / 32];
     if (n_mins == 0)
         return product;
-    return product + (n_mins == 2 && i % 32 >= 16 ? g->m2 : g->m)[i / 32];
+    return product + (n_mins == 2 ? g->m[i / 32] * (float)g->mins[i / 16] : g->m[i / 32]);
 }
 
 void li_dequantize_row(int type, const uint8_t *blocks, int64_t n, float *out)

@@ -12,9 +12,14 @@
  *       isum = sum of q[i] * p[i]          int32, exact in any order: 32 * 4096 * 16383 < 2^31
  *       lane[b % 2] = fma(D * dx, float(isum), lane[b % 2])
  *       lane[b % 2] = fma(M, dx * float(sum of p[i]), lane[b % 2])       for types with M
- *   (Q2_K has one M for each half of a block: two such steps, lower half first.)
  *       y = lane0 + lane1
- *   Rounding x costs at most 2^-15 of a block's largest value, 2^-12 for Q4_0 and Q4_1: 128 and 15 times finer than
+ *   Q2_K and Q3_K: D is that of 256 values, and x is rounded per 256 of them, P = 8191. For half h of the blocks of 32 (values
+ *   0..15 and values 16..31), for group 0, 1, ... of 256 values:
+ *       isum = sum of q[i] * p[i] over half h of the group's 8 blocks, a scale of 16 values multiplied into q
+ *       lane[h] = fma(D * dx, float(isum), lane[h])
+ *       lane[h] = fma(M * dx, float(sum of min * (sum of p[i]) over the halves h), lane[h])       Q2_K, M = -dmin
+ *       y = lane0 + lane1
+ *   Rounding x costs at most 2^-15 of the largest value of those with the same dx, 2^-12 for Q4_0 and Q4_1: 128 and 15 times finer than
  *   8-bit activations.
  *   Where x holds an infinity or a NaN, dx is NaN, and so is y.
  *   Float types (F32, F16, BF16, and NVFP4, whose scales are floats of 16 values): x stays float32;
@@ -47,7 +52,7 @@ int li_type_block_values(int type);
 int li_type_block_bytes(int type);
 
 /* Matrices of the same kind and n_in share prepared activations: 0 float32, 1 and 2 int16 (in two
- * orders); -1 for an unsupported type. */
+ * orders), 3 int16 rounded per 256 values; -1 for an unsupported type. */
 int li_activation_kind(int type);
 /* Bytes of the prepared form of n_tokens rows: n_tokens times that of one. Token t starts at t times that of one. */
 int64_t li_activation_bytes(int type, int64_t n_in, int64_t n_tokens);
@@ -55,7 +60,7 @@ int64_t li_activation_bytes(int type, int64_t n_in, int64_t n_tokens);
  * to 64 bytes. Threads may split the rows. */
 void li_prepare_activations(int type, const float *x, int64_t ldx, int64_t n_in, int64_t t0, int64_t t1, void *xq);
 /* The same for blocks [b0, b1) of 32 values of one row (the last one may be shorter, for float types): x and xq are
- * those of the row. For threads that split a single row. */
+ * those of the row; b0 and b1 are multiples of 8 for types with blocks of 256. For threads that split a single row. */
 void li_prepare_blocks(int type, const float *x, int64_t n_in, int64_t b0, int64_t b1, void *xq);
 
 /* Scratch bytes that each thread needs, aligned to 64; may be 0. Does not grow with n_tokens beyond 16. */

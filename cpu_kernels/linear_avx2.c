@@ -37,40 +37,71 @@ LI_AVX2_INLINE void to_differences(__m256i q[2])
     q[1] = _mm256_permute2x128_si256(x0x1, differences, 0x31);
 }
 
+/* Bits of the largest of n |x|: infinities and NaNs come out on top. */
+LI_AVX2_INLINE uint32_t largest_bits(const float *x, int n)
+{
+    const __m256 magnitude = _mm256_castsi256_ps(_mm256_set1_epi32(0x7FFFFFFF));
+    __m256i bits = _mm256_setzero_si256();
+    for (int i = 0; i < n; i += 8)
+        bits = _mm256_max_epi32(bits, _mm256_castps_si256(_mm256_and_ps(_mm256_loadu_ps(x + i), magnitude)));
+    return largest_lane(bits);
+}
+
+/* The group kind: q of block b of a group as bytes, and its sums. */
+LI_AVX2_INLINE void split(const __m256i values[2], const int32_t sums[2], li_split_group *to, int64_t b)
+{
+    __m256i hi[2], lo[2];
+    for (int i = 0; i < 2; i++) {
+        hi[i] = _mm256_srai_epi16(_mm256_add_epi16(values[i], _mm256_set1_epi16(64)), 7);
+        lo[i] = _mm256_sub_epi16(values[i], _mm256_slli_epi16(hi[i], 7));
+    }
+    hi[0] = _mm256_permute4x64_epi64(_mm256_packs_epi16(hi[0], hi[1]), 0xD8);
+    lo[0] = _mm256_permute4x64_epi64(_mm256_packs_epi16(lo[0], lo[1]), 0xD8);
+    _mm256_storeu_si256((__m256i *)(void *)(to->hi + 32 * b), hi[0]);
+    _mm256_storeu_si256((__m256i *)(void *)(to->lo + 32 * b), lo[0]);
+    for (int half = 0; half < 2; half++) {
+        to->sum_hi[half][b] = (int16_t)(sums[half] >> 7);
+        to->sum_lo[half][b] = (int16_t)(sums[half] & 127);
+    }
+}
+
+/* Block b, of which `top` has the bits of the largest |x| that its scale is for. */
+LI_AVX2_INLINE void prepare_block(int kind, const float *x, int64_t b, uint32_t top, const li_int_row *to)
+{
+    const __m256i ones = _mm256_set1_epi16(1);
+    const float most = li_activation_max(kind), largest = li_float_of_bits(top);
+    const __m256 inverse = _mm256_set1_ps(most / largest);
+    int usable = largest >= 1e-30f && top < 0x7F800000u;
+    int64_t slot = li_slot(b);
+    __m256i values[2], q[2];
+    int32_t sums[2];
+    for (int i = 0; i < 2; i++) {
+        __m256i a = _mm256_cvtps_epi32(_mm256_mul_ps(_mm256_loadu_ps(x + 16 * i), inverse));
+        __m256i c = _mm256_cvtps_epi32(_mm256_mul_ps(_mm256_loadu_ps(x + 16 * i + 8), inverse));
+        values[i] = usable ? _mm256_permute4x64_epi64(_mm256_packs_epi32(a, c), 0xD8) : _mm256_setzero_si256();
+        sums[i] = sum_of_lanes(_mm256_madd_epi16(values[i], ones));
+        q[i] = evens_and_odds(values[i]);
+    }
+    to->dx[slot] = usable ? largest / most : top < 0x7F800000u ? 0.0f : li_float_of_bits(0x7FC00000u);
+    to->sum[slot] = to->dx[slot] * (float)(sums[0] + sums[1]);
+    to->low[slot] = sums[0];
+    to->high[slot] = sums[1];
+    if (kind == LI_KIND_NIBBLE)
+        to_differences(q);
+    for (int i = 0; i < 2; i++)
+        store_eights(to->p + li_start(b) + 32 * i, q[i]);
+    if (kind == LI_KIND_GROUP)
+        split(values, sums, &to->groups[b / 8], b % 8);
+}
+
 static LI_AVX2 void prepare_int(int kind, const float *x, int64_t n_in, int64_t b0, int64_t b1, void *xq)
 {
-    li_int_row to = li_int_row_at(xq, n_in);
-    const __m256i magnitude = _mm256_set1_epi32(0x7FFFFFFF), ones = _mm256_set1_epi16(1);
-    const float most = li_activation_max(kind);
-    for (int64_t b = b0; b < b1; b++) {
-        __m256 v[4];
-        __m256i bits[4], q[2];
-        for (int i = 0; i < 4; i++) {
-            v[i] = _mm256_loadu_ps(x + 32 * b + 8 * i);
-            bits[i] = _mm256_and_si256(_mm256_castps_si256(v[i]), magnitude);
-        }
-        uint32_t top = largest_lane(_mm256_max_epi32(_mm256_max_epi32(bits[0], bits[1]),
-                                                     _mm256_max_epi32(bits[2], bits[3])));
-        float largest = li_float_of_bits(top);
-        int usable = largest >= 1e-30f && top < 0x7F800000u;
-        __m256 inverse = _mm256_set1_ps(most / largest);
-        for (int i = 0; i < 2; i++) {
-            __m256i a = _mm256_cvtps_epi32(_mm256_mul_ps(v[2 * i], inverse));
-            __m256i c = _mm256_cvtps_epi32(_mm256_mul_ps(v[2 * i + 1], inverse));
-            q[i] = evens_and_odds(_mm256_permute4x64_epi64(_mm256_packs_epi32(a, c), 0xD8));
-            if (!usable)
-                q[i] = _mm256_setzero_si256();
-        }
-        int64_t slot = li_slot(b);
-        int32_t low = sum_of_lanes(_mm256_madd_epi16(q[0], ones)), high = sum_of_lanes(_mm256_madd_epi16(q[1], ones));
-        to.dx[slot] = usable ? largest / most : top < 0x7F800000u ? 0.0f : li_float_of_bits(0x7FC00000u);
-        to.sum[slot] = to.dx[slot] * (float)(low + high);
-        to.low[slot] = low;
-        to.high[slot] = high;
-        if (kind == LI_KIND_NIBBLE)
-            to_differences(q);
-        for (int i = 0; i < 2; i++)
-            store_eights(to.p + li_start(b) + 32 * i, q[i]);
+    const li_int_row to = li_int_row_at(xq, n_in);
+    const int shared = li_shared_blocks(kind);
+    for (int64_t b = b0; b < b1; b += shared) {
+        uint32_t top = largest_bits(x + 32 * b, 32 * shared);
+        for (int64_t i = b; i < b + shared; i++)
+            prepare_block(kind, x + 32 * i, i, top, &to);
     }
     if (b1 == n_in / 32)
         li_fill_up(to, n_in);
@@ -108,21 +139,27 @@ li_group_decoder *LI_LEVEL(li_decoder)(const li_type_info *t)
 /* Up to so many tokens rows are read straight from their blocks. */
 enum { MOST_ROW_TOKENS = 8 };
 
-/* Kernels that read blocks as vectors want four rows. */
+/* Kernels of blocks of 32 read as if there were three rows before. */
 static const li_avx2_kernels *kernels_of(const li_matrix *w)
 {
-    if (kernels[w->type] && w->n_out >= 4)
+    const li_type_info *t = li_type(w->type);
+    if (kernels[w->type] && (w->n_out >= 4 || t->kind == LI_KIND_GROUP))
         return kernels[w->type];
-    return li_type(w->type)->kind == LI_KIND_NIBBLE ? &LI_KERNELS(decoded_nibbles) : &LI_KERNELS(decoded);
+    return t->kind == LI_KIND_NIBBLE ? &LI_KERNELS(decoded_nibbles) : &LI_KERNELS(decoded);
+}
+
+static li_tile_times_tokens *tile_tokens_of(const li_type_info *t)
+{
+    if (t->kind == LI_KIND_GROUP)
+        return t->n_mins ? LI_LEVEL(li_tile_tokens_groups_mins) : LI_LEVEL(li_tile_tokens_groups);
+    return t->n_mins ? LI_LEVEL(li_tile_tokens_mins) : LI_LEVEL(li_tile_tokens);
 }
 
 static void linear_int(const li_matrix *w, const char *xq, int64_t n_tokens, float *y, int64_t ldy, int64_t row0,
                        int64_t row1, li_block_tile *tile)
 {
     const li_avx2_kernels *k = kernels_of(w);
-    static li_tile_tokens *const by_mins[] = {LI_LEVEL(li_tile_tokens_0), LI_LEVEL(li_tile_tokens_1),
-                                              LI_LEVEL(li_tile_tokens_2)};
-    li_tile_tokens *times_tile = by_mins[li_type(w->type)->n_mins];
+    li_tile_times_tokens *times_tile = tile_tokens_of(li_type(w->type));
     if (n_tokens <= MOST_ROW_TOKENS) {
         k->rows(w, xq, (int)n_tokens, y, ldy, row0, row1);
         return;

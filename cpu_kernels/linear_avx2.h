@@ -37,7 +37,8 @@ enum {
 /* A block of 32 of 16 rows: pair k (values 2k and 2k+1 of p) of row r is q[k][r]. 64-byte aligned. */
 typedef struct {
     int32_t q[16][LI_TILE_ROWS];
-    float d[LI_TILE_ROWS], m[LI_TILE_ROWS], m2[LI_TILE_ROWS];
+    float d[LI_TILE_ROWS], m[LI_TILE_ROWS]; /* in the group kind of the first of 8 blocks only */
+    float mins[2][LI_TILE_ROWS];            /* Q2_K: of the halves of the block */
 } li_block_tile;
 
 /* What a block type has. */
@@ -57,9 +58,11 @@ extern const li_avx2_kernels LI_KERNELS(q4_0), LI_KERNELS(q4_1), LI_KERNELS(q5_0
 li_group_decoder *LI_LEVEL(li_decoder)(const li_type_info *t);
 
 /* Tokens prepared from xq on, times a tile of n_rows: y[t * ldy + row]. */
-typedef void li_tile_tokens(int64_t n_tokens, const li_block_tile *tile, int64_t n_in, const char *xq, float *y,
-                            int64_t ldy, int n_rows);
-li_tile_tokens LI_LEVEL(li_tile_tokens_0), LI_LEVEL(li_tile_tokens_1), LI_LEVEL(li_tile_tokens_2); /* by n_mins */
+typedef void li_tile_times_tokens(int64_t n_tokens, const li_block_tile *tile, int64_t n_in, const char *xq, float *y,
+                                  int64_t ldy, int n_rows);
+/* Of types without and with mins; of the group kind without and with mins. */
+li_tile_times_tokens LI_LEVEL(li_tile_tokens), LI_LEVEL(li_tile_tokens_mins), LI_LEVEL(li_tile_tokens_groups),
+    LI_LEVEL(li_tile_tokens_groups_mins);
 
 void LI_LEVEL(li_linear_float)(const li_matrix *w, const float *x, int64_t n_tokens, float *y, int64_t ldy,
                                int64_t row0, int64_t row1, void *tile);

@@ -35,20 +35,20 @@ LI_AVX2_INLINE two_sums dot(int type, const __m256i *u, const int16_t *p)
     return (two_sums){low, add_products(high, u[3], _mm256_loadu_si256(x + 3))};
 }
 
-LI_AVX2_INLINE two_sums two_sums_of(int type, __m256i (*add)(__m256i, __m256i), two_sums a, two_sums b)
+LI_AVX2_INLINE two_sums two_sums_of(int both, __m256i (*add)(__m256i, __m256i), two_sums a, two_sums b)
 {
-    return (two_sums){add(a.first, b.first), has_scales16(type) ? add(a.second, b.second) : a.second};
+    return (two_sums){add(a.first, b.first), both ? add(a.second, b.second) : a.second};
 }
 
-/* Takes rows 0 to 3 one after the other; what is in `two` after row 3 is the sums of all. */
-LI_AVX2_INLINE void take_row(int type, int r, two_sums s, two_sums *one, two_sums *two)
+/* Takes rows 0 to 3 one after the other; what is in `two` after row 3 is the sums of all: of the first, or of both. */
+LI_AVX2_INLINE void take_row(int both, int r, two_sums s, two_sums *one, two_sums *two)
 {
     if (r % 2 == 0)
         *one = s;
     else if (r == 1)
-        *two = two_sums_of(type, add_pairs, *one, s);
+        *two = two_sums_of(both, add_pairs, *one, s);
     else
-        *two = two_sums_of(type, add_fours, *two, two_sums_of(type, add_pairs, *one, s));
+        *two = two_sums_of(both, add_fours, *two, two_sums_of(both, add_pairs, *one, s));
 }
 
 LI_AVX2_INLINE __m256i load_ints(const void *p) { return _mm256_loadu_si256((const __m256i *)p); }
@@ -90,12 +90,6 @@ LI_AVX2_INLINE __m256 add_pair(int type, int n_mins, const pair_scales *w, two_s
     lanes = _mm256_fmadd_ps(_mm256_mul_ps(w->d, dx), _mm256_cvtepi32_ps(isum), lanes);
     if (n_mins == 1)
         lanes = _mm256_fmadd_ps(w->m, floats_of_pair(x->sum + slots, j), lanes);
-    if (n_mins == 2) {
-        __m256 low = _mm256_mul_ps(dx, _mm256_cvtepi32_ps(ints_of_pair(load_ints(x->low + slots), j)));
-        __m256 high = _mm256_mul_ps(dx, _mm256_cvtepi32_ps(ints_of_pair(load_ints(x->high + slots), j)));
-        lanes = _mm256_fmadd_ps(w->m, low, lanes);
-        lanes = _mm256_fmadd_ps(w->m2, high, lanes);
-    }
     return lanes;
 }
 
@@ -113,7 +107,7 @@ LI_AVX2_INLINE void pair_tokens(int type, int n_mins, const uint8_t *const at[RO
             pair_of(type, at[r], j, has_b, u[0]);
             LI_UNROLL_8
             for (int t = 0; t < n_tokens; t++)
-                take_row(type, r, dot(type, u[0], x[t].p + p), &one[t], &two[t]);
+                take_row(has_scales16(type), r, dot(type, u[0], x[t].p + p), &one[t], &two[t]);
         }
         LI_UNROLL_8
         for (int t = 0; t < n_tokens; t++)
@@ -127,7 +121,7 @@ LI_AVX2_INLINE void pair_tokens(int type, int n_mins, const uint8_t *const at[RO
     for (int t = 0; t < n_tokens; t++) {
         LI_UNROLL_8
         for (int r = 0; r < ROWS; r++)
-            take_row(type, r, dot(type, u[r], x[t].p + p), &one[0], &two[0]);
+            take_row(has_scales16(type), r, dot(type, u[r], x[t].p + p), &one[0], &two[0]);
         lanes[t] = add_pair(type, n_mins, w, two[0], &x[t], slots, slot_pair, lanes[t]);
     }
 }
@@ -158,14 +152,14 @@ LI_AVX2_INLINE void rows_of_pairs(int type, int n_mins, int block_bytes, const l
         at[r] = w->blocks + row[r] * w->row_bytes;
     for (int64_t b = 0; b + 2 <= n_blocks; b += 2) {
         prefetch(at, PREFETCH_BYTES, 2 * block_bytes);
-        scales4(type, at, 1, &s.d, &s.m, &s.m2);
+        scales4(type, at, 1, &s.d, &s.m);
         pair_tokens(type, n_mins, at, 0, 1, &s, many, n_tokens, x, 32 * b, b / 8 * 8, (int)(b % 8 / 2), lanes);
         for (int r = 0; r < ROWS; r++)
             at[r] += 2 * block_bytes;
     }
     if (n_blocks % 2) {
         int64_t b = n_blocks - 1;
-        scales4(type, at, 0, &s.d, &s.m, &s.m2);
+        scales4(type, at, 0, &s.d, &s.m);
         pair_tokens(type, n_mins, at, 0, 0, &s, many, n_tokens, x, 32 * b, b / 8 * 8, (int)(b % 8 / 2), lanes);
     }
 }
@@ -192,21 +186,43 @@ LI_AVX2_INLINE void rows_of_groups(int type, int n_mins, const li_matrix *w, con
     }
 }
 
+LI_AVX2_INLINE void first_bytes_of(const li_matrix *w, const li_row_streams *streams)
+{
+    const uint8_t *at[ROWS];
+    int64_t row[ROWS];
+    li_rows_at(streams, 0, row);
+    for (int r = 0; r < ROWS; r++)
+        at[r] = w->blocks + row[r] * w->row_bytes;
+    prefetch(at, 0, PREFETCH_BYTES);
+}
+
+/* The lanes of four rows, added up, into y for those of them in [row0, row1). */
+LI_AVX2_INLINE void store_rows(const __m256 *lanes, int n_tokens, const int64_t row[ROWS], float *y, int64_t ldy, int64_t row0,
+                               int64_t row1)
+{
+    for (int k = 0; k < n_tokens; k++) {
+        float sums[ROWS];
+        _mm_storeu_ps(sums, _mm_add_ps(_mm256_castps256_ps128(lanes[k]), _mm256_extractf128_ps(lanes[k], 1)));
+        for (int r = 0; r < ROWS; r++) {
+            int64_t at = row[r];
+            __asm__("" : "+r"(at)); /* else GCC copies this loop for each answer, 8 times */
+            if (at >= row0 && at < row1)
+                y[k * ldy + at] = sums[r];
+        }
+    }
+}
+
 LI_AVX2_INLINE void rows_kernel(int type, int n_mins, const li_matrix *w, const char *xq, int many, int n_tokens,
                                 float *y, int64_t ldy, int64_t row0, int64_t row1)
 {
     li_int_row x[LI_ROW_TOKENS];
     const li_row_streams streams = li_streams_of(w, row0, row1);
-    const uint8_t *first[ROWS];
     int64_t stride = li_token_bytes(LI_KIND_INT, w->n_in), row[ROWS];
     if (n_mins < 0)
         n_mins = li_type(w->type)->n_mins;
     for (int k = 0; k < n_tokens; k++)
         x[k] = li_int_row_at(xq + k * stride, w->n_in);
-    li_rows_at(&streams, 0, row);
-    for (int r = 0; r < ROWS; r++)
-        first[r] = w->blocks + row[r] * w->row_bytes;
-    prefetch(first, 0, PREFETCH_BYTES);
+    first_bytes_of(w, &streams);
     for (int64_t i = 0; i < streams.quarter; i++) {
         __m256 lanes[LI_ROW_TOKENS];
         li_rows_at(&streams, i, row);
@@ -216,16 +232,7 @@ LI_AVX2_INLINE void rows_kernel(int type, int n_mins, const li_matrix *w, const 
             rows_of_pairs(type, n_mins, block_of_32_bytes(type), w, row, many, n_tokens, x, lanes);
         else
             rows_of_groups(type, n_mins, w, row, many, n_tokens, x, lanes);
-        for (int k = 0; k < n_tokens; k++) {
-            float sums[ROWS];
-            _mm_storeu_ps(sums, _mm_add_ps(_mm256_castps256_ps128(lanes[k]), _mm256_extractf128_ps(lanes[k], 1)));
-            for (int r = 0; r < ROWS; r++) {
-                int64_t at = row[r];
-                __asm__("" : "+r"(at)); /* else GCC copies this loop for each answer, 8 times */
-                if (at >= row0 && at < row1)
-                    y[k * ldy + at] = sums[r];
-            }
-        }
+        store_rows(lanes, n_tokens, row, y, ldy, row0, row1);
     }
 }
 

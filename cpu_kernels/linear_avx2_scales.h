@@ -6,10 +6,9 @@
 
 enum { ROWS = 4 };
 
-/* Of a pair of blocks of four rows, a lane per row and block: D, M (M of the first and second 16 values), and the scales
- * of the first and second 16 values. */
+/* Of a pair of blocks of four rows, a lane per row and block: D, M, and the scales of the first and second 16 values. */
 typedef struct {
-    __m256 d, m, m2;
+    __m256 d, m;
     __m256i first, second;
 } pair_scales;
 
@@ -96,42 +95,28 @@ LI_AVX2_INLINE void group_scales(int type, int n_mins, const uint8_t *const at[R
     if (has_scales16(type)) {
         __m128i bytes[ROWS];
         __m256i first[4], second[4];
-        __m256 d = row_halves(at, type == LI_Q2_K ? 80 : type == LI_Q3_K ? 108 : 208);
+        __m256 d = row_halves(at, 208);
         for (int r = 0; r < ROWS; r++)
             bytes[r] = bytes16(type, at[r]);
         pairs_of_bytes(bytes, first, second);
         for (int j = 0; j < 4; j++)
             w[j] = (pair_scales){.d = d, .first = first[j], .second = second[j]};
-        if (n_mins == 0)
-            return;
-        __m256 dmin = negated(row_halves(at, 82));
-        for (int r = 0; r < ROWS; r++)
-            bytes[r] = q2_k_min_bytes(at[r]);
-        pairs_of_bytes(bytes, first, second);
-        for (int j = 0; j < 4; j++) {
-            w[j].m = _mm256_mul_ps(dmin, _mm256_cvtepi32_ps(first[j]));
-            w[j].m2 = _mm256_mul_ps(dmin, _mm256_cvtepi32_ps(second[j]));
-        }
         return;
     }
     if (type == LI_Q4_K || type == LI_Q5_K) {
         k_scales(at, w);
         return;
     }
-    __m256 d[ROWS], m[ROWS], m2[ROWS];
+    __m256 d[ROWS], m[ROWS];
     for (int r = 0; r < ROWS; r++)
-        scales(type, at[r], 8, &d[r], &m[r], &m2[r]);
+        scales(type, at[r], 8, &d[r], &m[r]);
     pairs_of_rows(d);
-    if (n_mins >= 1)
+    if (n_mins == 1)
         pairs_of_rows(m);
-    if (n_mins == 2)
-        pairs_of_rows(m2);
     for (int j = 0; j < 4; j++) {
         w[j].d = d[j];
-        if (n_mins >= 1)
+        if (n_mins == 1)
             w[j].m = m[j];
-        if (n_mins == 2)
-            w[j].m2 = m2[j];
     }
 }
 

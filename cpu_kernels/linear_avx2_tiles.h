@@ -44,17 +44,49 @@ LI_AVX2_INLINE void true_pair(int type, const uint8_t *group, int j, int has_b, 
     }
 }
 
+/* Q2_K's mins of 8 rows in 8 tiles. */
+LI_AVX2_INLINE void store_mins(const uint8_t *const group[8], li_block_tile *tile, int column)
+{
+    __m256 halves[2][8];
+    for (int r = 0; r < 8; r++) {
+        __m256i first, second;
+        slots_of_16(q2_k_min_bytes(group[r]), &first, &second);
+        halves[0][r] = _mm256_cvtepi32_ps(first);
+        halves[1][r] = _mm256_cvtepi32_ps(second);
+    }
+    for (int half = 0; half < 2; half++)
+        store_scales(halves[half], 8, tile, offsetof(li_block_tile, mins[half]), column);
+}
+
+/* The group kind: all blocks of a group have the same D and M, and only the first tile gets them. */
+LI_AVX2_INLINE void store_group_scales(int n_mins, const __m256 d[8], const __m256 m[8], li_block_tile *tile, int column)
+{
+    for (int r = 0; r < 8; r++) {
+        tile->d[column + r] = _mm256_cvtss_f32(d[r]);
+        if (n_mins == 2)
+            tile->m[column + r] = _mm256_cvtss_f32(m[r]);
+    }
+}
+
+LI_AVX2_INLINE void store_block_scales(int n_mins, const __m256 d[8], const __m256 m[8], int n, li_block_tile *tile, int column)
+{
+    store_scales(d, n, tile, offsetof(li_block_tile, d), column);
+    if (n_mins == 1)
+        store_scales(m, n, tile, offsetof(li_block_tile, m), column);
+}
+
 /* Columns column .. column+7 of the n tiles of one group, from 8 rows. */
 LI_AVX2_INLINE void tile_group(int type, int n_mins, const uint8_t *const group[8], int n, li_block_tile *tile, int column)
 {
-    __m256 d[8], m[8], m2[8];
+    __m256 d[8], m[8];
     for (int r = 0; r < 8; r++)
-        scales(type, group[r], n, &d[r], &m[r], &m2[r]);
-    store_scales(d, n, tile, offsetof(li_block_tile, d), column);
-    if (n_mins >= 1)
-        store_scales(m, n, tile, offsetof(li_block_tile, m), column);
+        scales(type, group[r], n, &d[r], &m[r]);
+    if (is_whole_group(type))
+        store_group_scales(n_mins, d, m, tile, column);
+    else
+        store_block_scales(n_mins, d, m, n, tile, column);
     if (n_mins == 2)
-        store_scales(m2, n, tile, offsetof(li_block_tile, m2), column);
+        store_mins(group, tile, column);
     LI_UNROLL_8
     for (int j = 0; j < 4; j++) {
         __m256i u[8][4];

@@ -33,11 +33,11 @@ LI_AVX2_INLINE void pair_of(int type, const uint8_t *group, int j, int has_b, __
 #undef LI_CASE
 }
 
-LI_AVX2_INLINE void scales(int type, const uint8_t *group, int n, __m256 *d, __m256 *m, __m256 *m2)
+LI_AVX2_INLINE void scales(int type, const uint8_t *group, int n, __m256 *d, __m256 *m)
 {
 #define LI_CASE(TYPE, name, bytes, offset)                                                                            \
     if (type == LI_##TYPE)                                                                                            \
-        name##_scales(group, n, d, m, m2);
+        name##_scales(group, n, d, m);
     LI_FOR_ALL_TYPES(LI_CASE)
 #undef LI_CASE
 }
@@ -62,11 +62,11 @@ LI_AVX2_INLINE int has_256_values(int type)
 LI_AVX2_INLINE int block_of_32_bytes(int type) { return has_256_values(type) ? 0 : group_bytes(type) / 8; }
 
 /* Of the types with blocks of 32 values. */
-LI_AVX2_INLINE void scales4(int type, const uint8_t *const at[4], int has_b, __m256 *d, __m256 *m, __m256 *m2)
+LI_AVX2_INLINE void scales4(int type, const uint8_t *const at[4], int has_b, __m256 *d, __m256 *m)
 {
 #define LI_CASE(TYPE, name)                                                                                           \
     if (type == LI_##TYPE)                                                                                            \
-        name##_scales4(at, has_b, d, m, m2);
+        name##_scales4(at, has_b, d, m);
     LI_CASE(Q4_0, q4_0)
     LI_CASE(Q4_1, q4_1)
     LI_CASE(Q5_0, q5_0)
@@ -86,6 +86,9 @@ LI_AVX2_INLINE int offset_bits(int type)
 #undef LI_CASE
     return -1;
 }
+
+/* The group kind (linear_parts.h). */
+LI_AVX2_INLINE int is_whole_group(int type) { return type == LI_Q2_K || type == LI_Q3_K; }
 
 /* Types with scales of 16 values. */
 LI_AVX2_INLINE int has_scales16(int type) { return type == LI_Q2_K || type == LI_Q3_K || type == LI_Q6_K; }

@@ -8,16 +8,25 @@
 
 /* -- activations ------------------------------------------------------------------------------------------------------*/
 
+/* Bits of the largest of n |x|: infinities and NaNs come out on top. */
+static uint32_t largest_bits(const float *x, int n)
+{
+    uint32x4_t bits = vdupq_n_u32(0);
+    for (int i = 0; i < n; i += 4)
+        bits = vmaxq_u32(bits, vreinterpretq_u32_f32(vabsq_f32(vld1q_f32(x + i))));
+    return vmaxvq_u32(bits);
+}
+
 static void prepare_int(int kind, const float *x, int64_t n_in, int64_t b0, int64_t b1, void *xq)
 {
     li_int_row to = li_int_row_at(xq, n_in);
     const float most = li_activation_max(kind);
+    const int shared = li_shared_blocks(kind);
+    uint32_t top = 0;
     for (int64_t b = b0; b < b1; b++) {
         const float *from = x + 32 * b;
-        uint32x4_t bits = vdupq_n_u32(0);
-        for (int i = 0; i < 32; i += 4)
-            bits = vmaxq_u32(bits, vreinterpretq_u32_f32(vabsq_f32(vld1q_f32(from + i))));
-        uint32_t top = vmaxvq_u32(bits);
+        if ((b - b0) % shared == 0)
+            top = largest_bits(from, 32 * shared);
         float largest = li_float_of_bits(top), inverse = most / largest;
         int usable = largest >= 1e-30f && top < 0x7F800000u;
         int8_t *upper = (int8_t *)(void *)(to.p + 32 * b), *lower = upper + 32;

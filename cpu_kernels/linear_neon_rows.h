@@ -81,11 +81,13 @@ LI_INLINE int8x16_t half_block(int type, const uint8_t *g, int b, int half)
 /* -- scales of a group of 8 blocks, a lane per row --------------------------------------------------------------------*/
 
 typedef struct {
-    float d[8][ROWS], m[8][ROWS], m2[8][ROWS];
-    int32_t s[16][ROWS]; /* of 16 values */
+    float d[8][ROWS], m[8][ROWS];
+    int32_t s[16][ROWS], mins[16][ROWS]; /* of 16 values */
 } group_scales;
 
 LI_INLINE int has_scales16(int type) { return type == LI_Q2_K || type == LI_Q3_K || type == LI_Q6_K; }
+/* The group kind. */
+LI_INLINE int is_whole_group(int type) { return type == LI_Q2_K || type == LI_Q3_K; }
 LI_INLINE int has_256_values(int type) { return (type >= LI_Q2_K && type <= LI_Q6_K) || type == LI_IQ4_XS; }
 
 LI_INLINE void scales16(int type, const uint8_t *g, int r, group_scales *to)
@@ -103,9 +105,9 @@ LI_INLINE void scales16(int type, const uint8_t *g, int r, group_scales *to)
         to->s[s][r] = type == LI_Q2_K ? g[s] & 15 : type == LI_Q3_K ? bytes[s] - 32 : (int8_t)g[192 + s];
     if (type != LI_Q2_K)
         return;
-    float dmin = li_load_half(g + 82);
+    to->m[0][r] = -li_load_half(g + 82);
     for (int s = 0; s < 16; s++)
-        (s % 2 ? to->m2 : to->m)[s / 2][r] = -(dmin * (float)(g[s] >> 4));
+        to->mins[s][r] = g[s] >> 4;
 }
 
 LI_INLINE void scales_of_256(int type, const uint8_t *g, int r, group_scales *to)
@@ -152,7 +154,6 @@ LI_INLINE void decoded_scales(const li_group *g, int r, group_scales *to)
     for (int b = 0; b < 8; b++) {
         to->d[b][r] = g->d[b];
         to->m[b][r] = g->m[b];
-        to->m2[b][r] = g->m2[b];
     }
 }
 
@@ -201,11 +202,41 @@ LI_INLINE float32x4_t add_block(int n_mins, const group_scales *w, int b, int32x
     lane = vfmaq_f32(lane, vmulq_n_f32(vld1q_f32(w->d[b]), dx), vcvtq_f32_s32(sums));
     if (n_mins == 1)
         lane = vfmaq_n_f32(lane, vld1q_f32(w->m[b]), x->sum[slot]);
-    if (n_mins == 2) {
-        lane = vfmaq_n_f32(lane, vld1q_f32(w->m[b]), dx * (float)x->low[slot]);
-        lane = vfmaq_n_f32(lane, vld1q_f32(w->m2[b]), dx * (float)x->high[slot]);
-    }
     return lane;
+}
+
+/* The group kind: sums of half `half` of the 8 blocks of a group, q[row][half] of each, into a token's lane. */
+LI_INLINE float32x4_t add_group_half(int n_mins, const group_scales *w, int8x16_t q[8][ROWS][2], int64_t b0, int half,
+                                     const li_int_row *x, float32x4_t lane)
+{
+    const float dx = x->dx[li_slot(b0)];
+    const int8_t *p = (const int8_t *)(const void *)(x->p + 32 * b0);
+    int32x4_t sums = vdupq_n_s32(0), mins = vdupq_n_s32(0);
+    for (int b = 0; b < 8; b++) {
+        sums = vmlaq_s32(sums, half_sums(q[b], p + 64 * b, half, half + 1), vld1q_s32(w->s[2 * b + half]));
+        if (n_mins == 2)
+            mins = vmlaq_n_s32(mins, vld1q_s32(w->mins[2 * b + half]), (half ? x->high : x->low)[li_slot(b0 + b)]);
+    }
+    lane = vfmaq_f32(lane, vmulq_n_f32(vld1q_f32(w->d[0]), dx), vcvtq_f32_s32(sums));
+    if (n_mins == 2)
+        lane = vfmaq_f32(lane, vmulq_n_f32(vld1q_f32(w->m[0]), dx), vcvtq_f32_s32(mins));
+    return lane;
+}
+
+LI_INLINE void whole_group_tokens(int type, int n_mins, const uint8_t *const at[ROWS], int64_t b0, int n_tokens,
+                                  const li_int_row *x, float32x4_t (*lanes)[2])
+{
+    group_scales w;
+    int8x16_t q[8][ROWS][2];
+    for (int r = 0; r < ROWS; r++)
+        row_scales(type, at[r], 8, r, &w);
+    for (int b = 0; b < 8; b++)
+        for (int r = 0; r < ROWS; r++)
+            for (int h = 0; h < 2; h++)
+                q[b][r][h] = half_block(type, at[r], b, h);
+    for (int t = 0; t < n_tokens; t++)
+        for (int half = 0; half < 2; half++)
+            lanes[t][half] = add_group_half(n_mins, &w, q, b0, half, &x[t], lanes[t][half]);
 }
 
 /* Group b0 / 8, of n blocks, of four rows, for n_tokens. */
@@ -262,7 +293,10 @@ LI_INLINE void four_rows(int type, int n_mins, const li_matrix *w, const int64_t
             if (type == DECODED)
                 t->decode_group(at[r], n, &decoded[r]);
         }
-        group_tokens(type, n_mins, at, decoded, b, n, n_tokens, x, lanes);
+        if (is_whole_group(type))
+            whole_group_tokens(type, n_mins, at, b, n_tokens, x, lanes);
+        else
+            group_tokens(type, n_mins, at, decoded, b, n, n_tokens, x, lanes);
     }
     for (int k = 0; k < n_tokens; k++) {
         float sums[ROWS];
@@ -277,7 +311,7 @@ LI_INLINE void rows_of_type(int type, int n_mins, const li_matrix *w, const char
                             int64_t ldy, int64_t row0, int64_t row1)
 {
     const li_row_streams streams = li_streams_of(w, row0, row1);
-    int64_t stride = li_token_bytes(LI_KIND_INT, w->n_in), row[LI_STREAMS];
+    int64_t stride = li_token_bytes(li_type(w->type)->kind, w->n_in), row[LI_STREAMS];
     if (n_mins < 0)
         n_mins = li_type(w->type)->n_mins;
     for (int64_t i = 0; i < streams.quarter; i++) {

@@ -12,6 +12,8 @@
  *     n0 x0 + n1 x1 + n2 x2 + n3 x3 = (w & 15) x0 + (w >> 4) x1 + (w >> 8) (x2 - 16 x1) + (w >> 12) (x3 - 16 x2)
  * so p holds x0, x1, x2 - 16 x1 and x3 - 16 x2 in the places of the four values, and nothing but shifts is needed to
  * take the word apart.
+ * In the group kind all blocks of a group of 256 values have the same dx, and after high come li_split_group, one for
+ * each group: the same values as bytes.
  * 64-bit ARM keeps the bytes of p apart instead (linear_neon_rows.h).
  * Float types: float x[n], n = n_in rounded up to a multiple of 16, filled up with 0.
  */
@@ -28,8 +30,22 @@
 #pragma clang fp contract(off)
 #endif
 
-/* |p| <= 16383; in the nibble kind 17 * 1927 still fits 16 bits. */
-static inline float li_activation_max(int kind) { return kind == LI_KIND_NIBBLE ? 1927.0f : 16383.0f; }
+/* |p| <= 16383; in the nibble kind 17 * 1927 still fits 16 bits; in the group kind p falls into two bytes of 7 bits, and 15
+ * times the sums of 16 values of 8 blocks stay below 2^24. */
+static inline float li_activation_max(int kind)
+{
+    return kind == LI_KIND_NIBBLE ? 1927.0f : kind == LI_KIND_GROUP ? 8191.0f : 16383.0f;
+}
+
+/* 256 values of p in their own order, p = 128 hi + lo, |hi| and |lo| <= 64, and sums of 16 of them, sum = 128 sum_hi +
+ * sum_lo: those of values 0..15 of each block of 32, then those of values 16..31. */
+typedef struct {
+    int8_t hi[256], lo[256];
+    int16_t sum_hi[2][8], sum_lo[2][8];
+} li_split_group;
+
+/* How many blocks of 32 values have the same dx. */
+static inline int li_shared_blocks(int kind) { return kind == LI_KIND_GROUP ? 8 : 1; }
 
 static inline int64_t li_round_up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
 
@@ -39,7 +55,9 @@ static inline int64_t li_padded_blocks(int64_t n_in) { return li_round_up(n_in, 
 /* Bytes of one token's prepared activations; a multiple of 64. */
 static inline int64_t li_token_bytes(int kind, int64_t n_in)
 {
-    return kind != LI_KIND_FLOAT ? li_padded_blocks(n_in) * 80 : li_round_up(n_in, 16) * 4;
+    if (kind == LI_KIND_FLOAT)
+        return li_round_up(n_in, 16) * 4;
+    return li_padded_blocks(n_in) * 80 + (kind == LI_KIND_GROUP ? n_in / 256 * (int64_t)sizeof(li_split_group) : 0);
 }
 
 /* Where block b begins in p: it has 8 of every 16 values from there on. */
@@ -52,6 +70,7 @@ typedef struct {
     int16_t *p;
     float *dx, *sum;
     int32_t *low, *high;
+    li_split_group *groups; /* group kind */
 } li_int_row;
 
 static inline li_int_row li_int_row_at(const void *xq, int64_t n_in)
@@ -59,7 +78,8 @@ static inline li_int_row li_int_row_at(const void *xq, int64_t n_in)
     int64_t n8 = li_padded_blocks(n_in);
     char *scales = (char *)xq + 64 * n8;
     return (li_int_row){(int16_t *)(char *)xq, (float *)(void *)scales, (float *)(void *)(scales + 4 * n8),
-                        (int32_t *)(void *)(scales + 8 * n8), (int32_t *)(void *)(scales + 12 * n8)};
+                        (int32_t *)(void *)(scales + 8 * n8), (int32_t *)(void *)(scales + 12 * n8),
+                        (li_split_group *)(void *)(scales + 16 * n8)};
 }
 
 /* Zeros for the blocks that fill up. */

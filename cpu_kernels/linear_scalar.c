@@ -11,11 +11,11 @@ static int round_even(float v)
     return (int)(shifted - shift);
 }
 
-/* The largest |x| as bits, so that infinities and NaNs come out on top. */
-static uint32_t largest_bits(const float *x)
+/* The largest of n |x| as bits, so that infinities and NaNs come out on top. */
+static uint32_t largest_bits(const float *x, int n)
 {
     uint32_t largest = 0;
-    for (int i = 0; i < 32; i++) {
+    for (int i = 0; i < n; i++) {
         uint32_t bits = li_bits_of_float(x[i]) & 0x7FFFFFFFu;
         largest = bits > largest ? bits : largest;
     }
@@ -25,11 +25,28 @@ static uint32_t largest_bits(const float *x)
 /* The nibble kind: of which value 16 times is taken off value i, which is odd. */
 static int value_before(int i) { return i < 16 ? i + 15 : i - 16; }
 
+/* Block b of a group as bytes. */
+static void split(const int q[32], const int sums[2], li_split_group *to, int64_t b)
+{
+    for (int i = 0; i < 32; i++) {
+        int hi = (q[i] + 64) >> 7;
+        to->hi[32 * b + i] = (int8_t)hi;
+        to->lo[32 * b + i] = (int8_t)(q[i] - 128 * hi);
+    }
+    for (int half = 0; half < 2; half++) {
+        to->sum_hi[half][b] = (int16_t)(sums[half] >> 7);
+        to->sum_lo[half][b] = (int16_t)(sums[half] & 127);
+    }
+}
+
 static void prepare_int(int kind, const float *x, int64_t n_in, int64_t b0, int64_t b1, void *xq)
 {
     li_int_row to = li_int_row_at(xq, n_in);
+    const int shared = li_shared_blocks(kind);
+    uint32_t bits = 0;
     for (int64_t b = b0; b < b1; b++) {
-        uint32_t bits = largest_bits(x + 32 * b);
+        if ((b - b0) % shared == 0)
+            bits = largest_bits(x + 32 * b, 32 * shared);
         float largest = li_float_of_bits(bits), most = li_activation_max(kind), inverse = most / largest;
         int64_t slot = li_slot(b);
         int q[32], sums[2] = {0, 0};
@@ -45,6 +62,8 @@ static void prepare_int(int kind, const float *x, int64_t n_in, int64_t b0, int6
         to.sum[slot] = to.dx[slot] * (float)(sums[0] + sums[1]);
         to.low[slot] = sums[0];
         to.high[slot] = sums[1];
+        if (kind == LI_KIND_GROUP)
+            split(q, sums, &to.groups[b / 8], b % 8);
     }
     if (b1 == n_in / 32)
         li_fill_up(to, n_in);
@@ -68,13 +87,31 @@ static void values_of(int kind, const int16_t *p, int64_t b, int32_t x[32])
     }
 }
 
-static int32_t dot32(const int16_t *q, int kind, const int16_t *p, int64_t b)
+/* Sum over values first .. end - 1. */
+static int32_t dot(const int16_t *q, int kind, const int16_t *p, int64_t b, int first, int end)
 {
     int32_t sum = 0, x[32];
     values_of(kind, p, b, x);
-    for (int i = 0; i < 32; i++)
+    for (int i = first; i < end; i++)
         sum += q[i] * x[i];
     return sum;
+}
+
+/* The group kind: 256 values times one token's, into the two lanes. */
+static void add_whole_group(const li_group *g, const li_type_info *t, li_int_row x, int64_t b0, float lanes[2])
+{
+    float dx = x.dx[li_slot(b0)];
+    for (int half = 0; half < 2; half++) {
+        int32_t sum = 0, mins = 0;
+        for (int b = 0; b < 8; b++) {
+            sum += dot(g->q + 32 * b, t->kind, x.p, b0 + b, 16 * half, 16 * half + 16);
+            if (t->n_mins == 2)
+                mins += g->mins[2 * b + half] * (half ? x.high : x.low)[li_slot(b0 + b)];
+        }
+        lanes[half] = fmaf(g->d[0] * dx, (float)sum, lanes[half]);
+        if (t->n_mins == 2)
+            lanes[half] = fmaf(g->m[0] * dx, (float)mins, lanes[half]);
+    }
 }
 
 /* Blocks of one group times one token's, into the two lanes. */
@@ -83,13 +120,9 @@ static void add_group(const li_group *g, const li_type_info *t, int n, li_int_ro
     for (int b = 0; b < n; b++) {
         int64_t slot = li_slot(b0 + b);
         float dx = x.dx[slot], *lane = &lanes[b % 2];
-        *lane = fmaf(g->d[b] * dx, (float)dot32(g->q + 32 * b, t->kind, x.p, b0 + b), *lane);
+        *lane = fmaf(g->d[b] * dx, (float)dot(g->q + 32 * b, t->kind, x.p, b0 + b, 0, 32), *lane);
         if (t->n_mins == 1)
             *lane = fmaf(g->m[b], x.sum[slot], *lane);
-        if (t->n_mins == 2) {
-            *lane = fmaf(g->m[b], dx * (float)x.low[slot], *lane);
-            *lane = fmaf(g->m2[b], dx * (float)x.high[slot], *lane);
-        }
     }
 }
 
@@ -106,10 +139,13 @@ static void int_row(const li_matrix *w, const li_type_info *t, const uint8_t *ro
     for (int64_t b = 0; b < n_blocks; b += 8)
         t->decode_group(row + b / 8 * li_group_bytes(t), blocks_in_group(w->n_in, b), &groups[b / 8]);
     for (int64_t token = 0; token < n_tokens; token++) {
-        li_int_row x = li_int_row_at((const char *)xq + token * li_token_bytes(LI_KIND_INT, w->n_in), w->n_in);
+        li_int_row x = li_int_row_at((const char *)xq + token * li_token_bytes(t->kind, w->n_in), w->n_in);
         float lanes[2] = {0};
         for (int64_t b = 0; b < n_blocks; b += 8)
-            add_group(&groups[b / 8], t, blocks_in_group(w->n_in, b), x, b, lanes);
+            if (t->kind == LI_KIND_GROUP)
+                add_whole_group(&groups[b / 8], t, x, b, lanes);
+            else
+                add_group(&groups[b / 8], t, blocks_in_group(w->n_in, b), x, b, lanes);
         y[token * ldy] = lanes[0] + lanes[1];
     }
 }

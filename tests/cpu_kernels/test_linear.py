@@ -91,7 +91,7 @@ def test_scalar_agrees_with_numpy(kind: GGMLType) -> None:
         w = dequantize(weights(kind, 33, n_in), kind, (33, n_in)).astype(np.float64)
         norms = np.linalg.norm(x, axis=1)[:, None] * np.linalg.norm(w, axis=1)
         error = np.abs(scalar_result(kind, n_in) - x @ w.T)
-        tolerance = {0: 1e-6, 1: 1.5e-4, 2: 1.2e-3}[library().li_activation_kind(kind)]
+        tolerance = {0: 1e-6, 1: 1.5e-4, 2: 1.2e-3, 3: 2.5e-4}[library().li_activation_kind(kind)]
         assert (error <= tolerance * norms).all(), f"n_in {n_in}: {np.max(error / np.maximum(norms, 1e-30))}"
 
 
