@@ -49,7 +49,7 @@ typedef struct {
     float d[8], m[8];
 } li_group;
 
-/* Activations as float32; as int16; as int16 in differences; as int16 that 256 values share a scale of (linear_parts.h). */
+/* Activations as float32; as int16; as int16 in differences; as int16 with one scale for 256 values (linear_parts.h). */
 enum { LI_KIND_FLOAT = 0, LI_KIND_INT = 1, LI_KIND_NIBBLE = 2, LI_KIND_GROUP = 3 };
 
 typedef struct {

@@ -13,14 +13,14 @@
  *       lane[b % 2] = fma(D * dx, float(isum), lane[b % 2])
  *       lane[b % 2] = fma(M, dx * float(sum of p[i]), lane[b % 2])       for types with M
  *       y = lane0 + lane1
- *   Q2_K and Q3_K: D is that of 256 values, and x is rounded per 256 of them, P = 8191. For half h of the blocks of 32 (values
- *   0..15 and values 16..31), for group 0, 1, ... of 256 values:
- *       isum = sum of q[i] * p[i] over half h of the group's 8 blocks, a scale of 16 values multiplied into q
+ *   Q2_K and Q3_K: D is that of 256 values, and x is rounded per 256 of them, P = 8191. For halves h = 0, 1 of blocks of
+ *   32 (values 0..15 and 16..31) and groups of 256 values, one after the other:
+ *       isum = sum of q[i] * p[i] over halves h of the group's 8 blocks
  *       lane[h] = fma(D * dx, float(isum), lane[h])
- *       lane[h] = fma(M * dx, float(sum of min * (sum of p[i]) over the halves h), lane[h])       Q2_K, M = -dmin
+ *       lane[h] = fma(-dmin * dx, float(sum of min * (sum of p[i]) over halves h), lane[h])       Q2_K
  *       y = lane0 + lane1
- *   Rounding x costs at most 2^-15 of the largest value of those with the same dx, 2^-12 for Q4_0 and Q4_1: 128 and 15 times finer than
- *   8-bit activations.
+ *   Rounding x costs at most 2^-15 of the largest value with the same dx, 2^-12 for Q4_0 and Q4_1, 2^-14 for Q2_K and
+ *   Q3_K: 128, 15 and 64 times finer than 8-bit activations.
  *   Where x holds an infinity or a NaN, dx is NaN, and so is y.
  *   Float types (F32, F16, BF16, and NVFP4, whose scales are floats of 16 values): x stays float32;
  *       lane[i % 8] = fma(w[i], x[i], lane[i % 8])

@@ -30,7 +30,7 @@ LI_AVX2_INLINE void two_bit_blocks(const uint8_t *group, int k, __m256i u[4])
         u[i] = and8(v, 3 << 2 * i);
 }
 
-/* Blocks 4k .. 4k + 3 of a group, 1, 1, 16 and 16 times as large as they are. Third bits are those of the first 32 bytes, bit
+/* Blocks 4k .. 4k + 3 of a group, 1, 1, 16 and 16 times as large as they are. Third bits are in the first 32 bytes, bit
  * 4k + i for block i: tables put those of two blocks where they belong in nibbles. */
 LI_AVX2_INLINE void three_bit_blocks(const uint8_t *group, int k, __m256i u[4])
 {
@@ -216,8 +216,9 @@ LI_AVX2_INLINE void group_tokens(int type, const uint8_t *const at[ROWS], int64_
 typedef void li_group_tokens(const uint8_t *const at[ROWS], int64_t b, const li_int_row *x, __m256 *lanes);
 
 /* One token; or where `many` two or more, which are taken by twos and threes. */
-LI_AVX2_INLINE void groups_kernel(int type, li_group_tokens *two, li_group_tokens *three, const li_matrix *w, const char *xq,
-                                  int many, int n_tokens, float *y, int64_t ldy, int64_t row0, int64_t row1)
+LI_AVX2_INLINE void groups_kernel(int type, li_group_tokens *two, li_group_tokens *three, const li_matrix *w,
+                                  const char *xq, int many, int n_tokens, float *y, int64_t ldy, int64_t row0,
+                                  int64_t row1)
 {
     li_int_row x[LI_ROW_TOKENS];
     const li_row_streams streams = li_streams_of(w, row0, row1);

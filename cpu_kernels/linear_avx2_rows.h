@@ -197,8 +197,8 @@ LI_AVX2_INLINE void first_bytes_of(const li_matrix *w, const li_row_streams *str
 }
 
 /* The lanes of four rows, added up, into y for those of them in [row0, row1). */
-LI_AVX2_INLINE void store_rows(const __m256 *lanes, int n_tokens, const int64_t row[ROWS], float *y, int64_t ldy, int64_t row0,
-                               int64_t row1)
+LI_AVX2_INLINE void store_rows(const __m256 *lanes, int n_tokens, const int64_t row[ROWS], float *y, int64_t ldy,
+                               int64_t row0, int64_t row1)
 {
     for (int k = 0; k < n_tokens; k++) {
         float sums[ROWS];

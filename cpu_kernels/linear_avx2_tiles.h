@@ -68,7 +68,8 @@ LI_AVX2_INLINE void store_group_scales(int n_mins, const __m256 d[8], const __m2
     }
 }
 
-LI_AVX2_INLINE void store_block_scales(int n_mins, const __m256 d[8], const __m256 m[8], int n, li_block_tile *tile, int column)
+LI_AVX2_INLINE void store_block_scales(int n_mins, const __m256 d[8], const __m256 m[8], int n, li_block_tile *tile,
+                                       int column)
 {
     store_scales(d, n, tile, offsetof(li_block_tile, d), column);
     if (n_mins == 1)

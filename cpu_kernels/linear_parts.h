@@ -30,8 +30,8 @@
 #pragma clang fp contract(off)
 #endif
 
-/* |p| <= 16383; in the nibble kind 17 * 1927 still fits 16 bits; in the group kind p falls into two bytes of 7 bits, and 15
- * times the sums of 16 values of 8 blocks stay below 2^24. */
+/* |p| <= 16383; in the nibble kind 17 * 1927 still fits 16 bits; in the group kind p falls into two signed bytes of which
+ * the largest is 64, and 15 times the sums of 16 values of 8 blocks stay below 2^24. */
 static inline float li_activation_max(int kind)
 {
     return kind == LI_KIND_NIBBLE ? 1927.0f : kind == LI_KIND_GROUP ? 8191.0f : 16383.0f;

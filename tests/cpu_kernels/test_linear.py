@@ -84,8 +84,8 @@ def test_rows_decode_to_the_reference_bits(kind: GGMLType) -> None:
 
 @pytest.mark.parametrize("kind", ALL_TYPES, ids=lambda k: k.name)
 def test_scalar_agrees_with_numpy(kind: GGMLType) -> None:
-    """Rounding a value of x costs up to 2^-15 of its block's largest (Q4_0, Q4_1: 2^-12): about 1e-4 of |x| |w|, in the
-    worst case."""
+    """Rounding a value of x costs up to 2^-15 of its block's largest (Q4_0, Q4_1: 2^-12; Q2_K, Q3_K: 2^-14 of 256 values'
+    largest): about 1e-4 of |x| |w|, in the worst case."""
     for n_in in N_INS[kind.block_values]:
         x = activations(33, n_in).astype(np.float64)
         w = dequantize(weights(kind, 33, n_in), kind, (33, n_in)).astype(np.float64)
@@ -145,21 +145,23 @@ def test_any_number_of_rows_any_split_any_alignment(kind: GGMLType, name: str) -
 
 
 @pytest.mark.parametrize("name", levels())
-@pytest.mark.parametrize("kind", [GGMLType.Q4_1, GGMLType.F16])
-def test_preparation_can_be_split_by_tokens_and_by_blocks(kind: GGMLType, name: str) -> None:
-    lib, n_in, t = library(), 576, 3
+@pytest.mark.parametrize(
+    ("kind", "n_in", "cut"), [(GGMLType.Q4_1, 576, 7), (GGMLType.F16, 576, 7), (GGMLType.Q3_K, 768, 8)]
+)
+def test_preparation_can_be_split_by_tokens_and_by_blocks(kind: GGMLType, n_in: int, cut: int, name: str) -> None:
+    lib, t = library(), 3
     x = activations(t, n_in)
     with level(name):
         expected, found = prepare(kind, x), aligned_bytes(lib.li_activation_bytes(kind, n_in, t), fill=0x5A)
         stride = lib.li_activation_bytes(kind, n_in, 1)
         lib.li_prepare_activations(kind, x.ctypes.data, n_in, n_in, 0, 1, found.ctypes.data)
         lib.li_prepare_activations(kind, x.ctypes.data, n_in, n_in, 2, 3, found.ctypes.data)
-        for b0, b1 in ((7, 18), (0, 7)):
+        for b0, b1 in ((cut, n_in // 32), (0, cut)):
             lib.li_prepare_blocks(kind, x[1].ctypes.data, n_in, b0, b1, found[stride:].ctypes.data)
     np.testing.assert_array_equal(found, expected)
 
 
-@pytest.mark.parametrize("kind", [GGMLType.Q4_1, GGMLType.F32])
+@pytest.mark.parametrize("kind", [GGMLType.Q4_1, GGMLType.Q2_K, GGMLType.F32])
 def test_all_levels_prepare_the_same_bytes(kind: GGMLType) -> None:
     """On x86; those of ARM other than plain C have an order of their own, and agree among themselves."""
     x = activations(33, 1536)
@@ -174,7 +176,9 @@ def test_all_levels_prepare_the_same_bytes(kind: GGMLType) -> None:
 
 
 @pytest.mark.parametrize("name", levels())
-@pytest.mark.parametrize("kind", [GGMLType.Q4_1, GGMLType.Q6_K, GGMLType.F16, GGMLType.IQ2_XS], ids=lambda k: k.name)
+@pytest.mark.parametrize(
+    "kind", [GGMLType.Q4_1, GGMLType.Q2_K, GGMLType.Q6_K, GGMLType.F16, GGMLType.IQ2_XS], ids=lambda k: k.name
+)
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 def test_a_value_that_is_not_finite_is_not_hidden(kind: GGMLType, name: str, bad: float) -> None:
     x = activations(9, 512)
