@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from localinfer.history import ChatMessage
@@ -17,15 +16,13 @@ from localinfer.tui.bridge import (
     TurnText,
 )
 from localinfer.tui.hints import in_app_words
-from localinfer.tui.markdown.code import warm_up
 from localinfer.tui.widgets.message_view import MessageView
 from localinfer.tui.widgets.status_bar import paging_words
 
 if TYPE_CHECKING:
     from localinfer.tui.screens.chat import ChatScreen
 
-STATUS_EACH_S = 0.25  # no eye follows more, and drawing above and below the composer means drawing that too
-APART_S = 0.025  # from the text: two short frames hold up a key less than a long one
+STATUS_EACH_S = 0.5  # no eye follows more, and drawing above and below the composer means drawing that too
 NOT_STARTED = TurnFailed(0, "no model is open", "", 6)  # why was said before, or the user stopped it
 LOAD_AGAIN = "Ctrl+R loads the model again and repeats the question; F2 shows what needs less memory. Nothing was lost."
 
@@ -50,7 +47,6 @@ class Answering:
         screen.set_status(state="reading", detail="", fraction=0.0, decode_tok_s=0.0)
         screen.report_disk()
         screen.run_worker(self._turn(prompt), group="turn")
-        screen.run_worker(warm_up, group="warm-up", thread=True)  # while the prompt is read
 
     async def _turn(self, prompt: list[Prompt]) -> None:
         screen = self._screen
@@ -74,16 +70,10 @@ class Answering:
         screen.session.grow(event.answer, event.thinking)
         view.thinking_s = turn.thinking_s
         screen.transcript.feed(view, event.answer, event.thinking)
-        if screen.status_bar.line.state != "writing":
+        if screen.status_bar.line.state != "writing" or time.monotonic() - self._status_at > STATUS_EACH_S:
             self._show_figures(event)
-        elif time.monotonic() - self._status_at > STATUS_EACH_S:
-            self._status_at = time.monotonic()
-            screen.set_timer(APART_S, partial(self._show_figures, event))
 
     def _show_figures(self, event: TurnText) -> None:
-        turn = self._screen.session.turn
-        if self.view is None or turn is None or turn.stopped:
-            return
         self._status_at = time.monotonic()
         used = self._prompt_tokens + event.n_tokens
         self._screen.set_status(state="writing", detail="", fraction=0.0, decode_tok_s=event.tok_s, context_used=used)

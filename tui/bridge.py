@@ -1,7 +1,7 @@
 """GenerationEvent -> Textual message. The only file in tui/ that knows the engine; the rest imports from here.
 
-Text is gathered and handed on about 30 times a second, and less often when the screen needs long for it, because
-redrawing takes its time from decoding.
+Text is gathered and handed on about 20 times a second, and less often when the screen needs long for it, because
+redrawing takes its time from decoding; so does waking up, so the engine's events are asked for at the same pace.
 """
 
 from __future__ import annotations
@@ -36,8 +36,9 @@ __all__ = [
 ]  # fmt: skip
 
 FRAME_S = 1 / 20
-SCREEN_SHARE = 0.12  # the part of a core that showing streamed text may take
+SCREEN_SHARE = 0.07  # the part of a core that showing streamed text may take
 SLOWEST_FRAME_S = 0.2
+SLACK_S = 0.005  # text that comes so much before its time is shown at once, not by a wake-up of its own
 
 
 class Service(Protocol):
@@ -48,6 +49,7 @@ class Service(Protocol):
     async def count_tokens(self, text: str) -> int | None: ...
     def chat(self, messages: Sequence[Any] | str, params: Any = None, **settings: Any) -> Any: ...
     async def cancel(self) -> None: ...
+    def pace(self, seconds: float) -> None: ...
     async def status(self) -> EngineStatus: ...
     async def close(self) -> None: ...
 
@@ -61,18 +63,18 @@ class Prompt:
 
 
 @dataclass
-class ModelLoading(Message):
+class ModelLoading(Message, bubble=False):
     fraction: float
     text: str
 
 
 @dataclass
-class ModelOpened(Message):
+class ModelOpened(Message, bubble=False):
     status: EngineStatus
 
 
 @dataclass
-class ModelFailed(Message):
+class ModelFailed(Message, bubble=False):
     """`plan` is the planner's, where the model did not fit. `too_slow`: it would run, if the user wants it."""
 
     path: str
@@ -83,7 +85,7 @@ class ModelFailed(Message):
 
 
 @dataclass
-class TurnReading(Message):
+class TurnReading(Message, bubble=False):
     """The prompt goes through the model; token counts."""
 
     done: int
@@ -92,7 +94,7 @@ class TurnReading(Message):
 
 
 @dataclass
-class TurnText(Message):
+class TurnText(Message, bubble=False):
     """Text since the last of these. `tok_s` is the rate of this turn so far, 0 until it can be told."""
 
     answer: str
@@ -102,13 +104,13 @@ class TurnText(Message):
 
 
 @dataclass
-class TurnNotice(Message):
+class TurnNotice(Message, bubble=False):
     text: str
     plan: Any = None  # that holds from now on, where it changed
 
 
 @dataclass
-class TurnEnded(Message):
+class TurnEnded(Message, bubble=False):
     """The one end of a turn; all its text has been handed on before."""
 
     event: TurnDone | TurnFailed
@@ -122,6 +124,7 @@ class EngineBridge:
         self._target = target
         self._buffer = _TextBuffer()
         self._pace_s = FRAME_S
+        self._handed_on = 0.0  # when text was, last
         self._cpu_s = 0.0  # of this thread, when text was handed on last
         self._flush: asyncio.TimerHandle | None = None
         self.busy = False
@@ -153,7 +156,8 @@ class EngineBridge:
         """One turn; posts end with exactly one TurnEnded."""
         self.busy = True
         self._buffer = _TextBuffer()
-        self._cpu_s, self._pace_s = time.thread_time(), FRAME_S
+        self._cpu_s = time.thread_time()
+        self._keep_pace(FRAME_S)
         ended = False
         try:
             async for event in self.service.chat(messages, params, **settings):
@@ -184,7 +188,8 @@ class EngineBridge:
             case TextDelta():
                 self._buffer.add(event)
                 if self._flush is None:
-                    self._flush = asyncio.get_running_loop().call_later(self._pace_s, self._hand_on)
+                    early_s = self._handed_on + self._pace_s - SLACK_S - time.monotonic()
+                    self._flush = asyncio.get_running_loop().call_later(max(0.0, early_s), self._hand_on)
             case PromptProgress():
                 self._post(TurnReading(event.done, event.total, event.cached))
             case Notice():
@@ -203,14 +208,19 @@ class EngineBridge:
             self._flush.cancel()
             self._flush = None
         if text := self._buffer.drain():
+            self._handed_on = time.monotonic()
             self._post(text)
-            self._set_pace()
+            self._adapt_pace()
 
-    def _set_pace(self) -> None:
+    def _adapt_pace(self) -> None:
         """Let the next text come late enough for this thread, drawing included, to keep to its share of a core."""
         now = time.thread_time()
         cost_s, self._cpu_s = now - self._cpu_s, now
-        self._pace_s = min(max(FRAME_S, cost_s / SCREEN_SHARE), SLOWEST_FRAME_S)
+        self._keep_pace(min(max(FRAME_S, cost_s / SCREEN_SHARE), SLOWEST_FRAME_S))
+
+    def _keep_pace(self, seconds: float) -> None:
+        self._pace_s = seconds
+        self.service.pace(seconds)
 
     def _fail(self, message: str, hint: str, exit_code: int) -> None:
         self._hand_on()

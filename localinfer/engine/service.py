@@ -35,7 +35,7 @@ class EngineBug(Exception):
 
 
 class EngineService:
-    """open, plan, count_tokens, chat, cancel, status, close."""
+    """open, plan, count_tokens, chat, cancel, pace, status, close."""
 
     def __init__(self, engine: str = "") -> None:
         """engine: MODULE:CALLABLE that opens an engine in the child; empty: the real one."""
@@ -45,6 +45,7 @@ class EngineService:
         self._turn_id = 0  # the turn that runs, 0 when none does
         self._process: _Process | None = None
         self._saves = False  # the engine keeps KV caches of conversations on disk
+        self._pace_s = 0.0
 
     async def open(
         self,
@@ -58,6 +59,7 @@ class EngineService:
         self._status = EngineStatus(state="loading", path=path)
         self._saves = bool(options and options.snapshot_bytes)
         process = self._process = await _Process.start(self._engine, on_progress)
+        process.pace(self._pace_s)
         try:
             status = await process.ask("open", path, options or EngineOptions())
         except BaseException as error:
@@ -118,6 +120,12 @@ class EngineService:
         if self._process and self._turn_id:
             self._process.send("cancel", self._turn_id)
 
+    def pace(self, seconds: float) -> None:
+        """Deliver events at most so often, those between together; 0: each as it comes. For a reader who draws."""
+        self._pace_s = seconds
+        if self._process:
+            self._process.pace(seconds)
+
     async def status(self) -> EngineStatus:
         """State without waiting for a running turn; memory and context are those after the last one."""
         return self._status
@@ -163,28 +171,35 @@ def _plain(messages: Sequence[Any] | str) -> list[ChatMessage] | str:
 class _Process:
     """One engine process and the messages to and from it."""
 
-    def __init__(self, popen: subprocess.Popen[bytes], pipe: AsyncPipe, stderr: IO[bytes]) -> None:
+    _pipe: AsyncPipe
+    _watcher: asyncio.Task[None]
+
+    def __init__(
+        self, popen: subprocess.Popen[bytes], stderr: IO[bytes], on_progress: Callable[[LoadProgress], None] | None
+    ) -> None:
         self._popen = popen
-        self._pipe = pipe
         self._stderr = stderr
+        self._on_progress = on_progress
         self._ids = itertools.count(-1, -1)  # requests count down, turns count up
         self._replies: dict[int, asyncio.Future[Any]] = {}
         self._turns: dict[int, asyncio.Queue[GenerationEvent]] = {}
-        self._on_progress: Callable[[LoadProgress], None] | None = None
         self._closing = False
         self.death: LocalinferError | None = None
-        self._listener = asyncio.create_task(self._listen())
 
     @classmethod
     async def start(cls, engine: str, on_progress: Callable[[LoadProgress], None] | None) -> _Process:
         popen, sock, stderr = start_engine(engine)
-        process = cls(popen, await AsyncPipe.connect(sock), stderr)
-        process._on_progress = on_progress
+        process = cls(popen, stderr, on_progress)
+        process._pipe = await AsyncPipe.connect(sock, process._dispatch)
+        process._watcher = asyncio.create_task(process._watch())
         return process
 
     @property
     def pid(self) -> int:
         return self._popen.pid
+
+    def pace(self, seconds: float) -> None:
+        self._pipe.pace_s = seconds
 
     def send(self, kind: str, *arguments: Any) -> None:
         if not self.death:
@@ -211,12 +226,9 @@ class _Process:
     def unsubscribe(self, turn_id: int) -> None:
         self._turns.pop(turn_id, None)
 
-    async def _listen(self) -> None:
-        try:
-            while True:
-                self._dispatch(await self._pipe.receive())
-        except EOFError:
-            self.death = await self._cause_of_death()
+    async def _watch(self) -> None:
+        await self._pipe.ended()
+        self.death = await self._cause_of_death()
         for future in self._replies.values():
             if not future.done():
                 future.set_exception(self.death)
@@ -274,7 +286,7 @@ class _Process:
         except subprocess.TimeoutExpired:
             self._popen.kill()
             await asyncio.to_thread(self._popen.wait)
-        await self._listener
+        await self._watcher
         self._stderr.close()
 
 

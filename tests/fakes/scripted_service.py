@@ -113,6 +113,9 @@ class ScriptedService:
         async for event in self._write(answer, limit):
             yield event
 
+    def pace(self, seconds: float) -> None:
+        """Events come as the script says."""
+
     async def cancel(self) -> None:
         self.n_cancels += 1
         self._cancelled.set()

@@ -75,11 +75,10 @@ async def settle(pilot: Any) -> None:
 
 
 async def ready(pilot: Any) -> None:
-    """Until the model is open; the cursor stands still."""
+    """Until the model is open."""
     app = pilot.app
     while not app.chat.is_mounted or app.chat.status_bar.line.state != "ready":
         await asyncio.sleep(0.01)
-    app.chat.composer.cursor_blink = False
 
 
 async def chat(pilot: Any) -> None:

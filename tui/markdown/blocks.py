@@ -8,7 +8,7 @@ from typing import Any
 
 from rich.cells import cell_len, chop_cells
 
-from localinfer.tui.markdown.code import code_rows
+from localinfer.tui.markdown.code import code_rows, warm_up_colours
 from localinfer.tui.markdown.rows import Row, Run, Styles, indented, wrap
 from localinfer.tui.markdown.table import table_rows
 
@@ -29,6 +29,12 @@ def parse(source: str) -> list[Any]:
     from markdown_it.tree import SyntaxTreeNode
 
     return list(SyntaxTreeNode(_parser().parse(source)).children)
+
+
+def warm_up() -> None:
+    """Load what answers need (0.2 s of a core): an engine that writes would miss the core, and a key would wait."""
+    warm_up_colours()
+    stack(parse("- `x`\n\n> *x*\n\n```python\nx = 1\n```"), 80)
 
 
 def block_rows(node: Any, width: int, depth: int = 0) -> list[Row]:

@@ -34,10 +34,9 @@ def code_rows(code: str, language: str) -> list[Row]:
     return rows[: code.count("\n") + 1]  # a lexer ends its last line
 
 
-def warm_up() -> None:
+def warm_up_colours() -> None:
     """Load what the first code block needs (0.1 s), so that it does not stop the stream."""
     _fetch("python")
-    code_rows("x = 1", "python")
 
 
 def colours_ready(language: str) -> bool:

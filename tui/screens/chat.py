@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from textual import on, work
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.containers import Container, Horizontal, Vertical
+from textual.containers import Container
 from textual.content import Content
 from textual.screen import Screen
 from textual.widgets import Footer, Static, TextArea
@@ -32,10 +32,12 @@ from localinfer.tui.bridge import (
 from localinfer.tui.commands import BY_NAME, parse_command
 from localinfer.tui.completion import Completion
 from localinfer.tui.hints import in_app_words
+from localinfer.tui.markdown.blocks import warm_up
 from localinfer.tui.screens.chat_commands import ChatCommands
 from localinfer.tui.session import ChatSession, model_name
 from localinfer.tui.widgets.completion_menu import CompletionMenu
 from localinfer.tui.widgets.composer import Composer
+from localinfer.tui.widgets.grounds import Columns, Layers, Rows, ground_lines
 from localinfer.tui.widgets.memory_bar import MemoryBar
 from localinfer.tui.widgets.message_view import MessageView
 from localinfer.tui.widgets.status_bar import StatusBar, StatusLine, limit_words
@@ -75,6 +77,7 @@ class ChatScreen(ChatCommands, Screen[None]):
         Binding("ctrl+end", "follow", "to the end", show=False, priority=True),
     ]
     app: LocalinferApp
+    render_lines = ground_lines
 
     def __init__(self, session: ChatSession, settings: Settings | None = None) -> None:
         super().__init__(id="chat")
@@ -86,17 +89,17 @@ class ChatScreen(ChatCommands, Screen[None]):
 
     def compose(self) -> ComposeResult:
         yield TopBar()
-        with Horizontal(id="middle"):
-            with Vertical(id="column"):
-                with Container(id="stage"):
-                    with Vertical(id="welcome"):
+        with Columns(id="middle"):
+            with Rows(id="column"):
+                with Layers(id="stage"):
+                    with Rows(id="welcome"):
                         yield Static("localinfer", id="welcome-name")
                         yield Static("", id="welcome-model")
                         yield Static("Enter sends · / commands · @ attaches a file · F1 help", id="welcome-more")
                     yield Transcript(self.settings.text_width)
                     with Container(id="badge"):
                         yield Static("")
-                with Vertical(id="bottom"):
+                with Rows(id="bottom"):
                     yield CompletionMenu()
                     yield Composer()
                     yield StatusBar()
@@ -108,13 +111,14 @@ class ChatScreen(ChatCommands, Screen[None]):
         self.transcript = self.query_one(Transcript)
         self.composer = self.query_one(Composer)
         self.status_bar = self.query_one(StatusBar)
+        self.memory_bar = self.query_one(MemoryBar)
         self.completion = Completion(self.composer, self.query_one(CompletionMenu))
         self.show_conversation()
         self.set_interval(SAVE_AGAIN_S, self._save_again)
 
     def take_settings(self, settings: Settings) -> None:
         self.settings = settings
-        self.query_one(MemoryBar).set_class(not settings.memory_bar, "-unwanted")
+        self.memory_bar.set_class(not settings.memory_bar, "-unwanted")
         self.transcript.set_max_width(settings.text_width)
 
     # the conversation on screen
@@ -220,18 +224,17 @@ class ChatScreen(ChatCommands, Screen[None]):
             when_full=when_full(self.app.options.context_full, self.session.next_to_go(0)),
             unsaved=self.session.conversation.write_error,
         )  # fmt: skip
+        self.run_worker(warm_up, group="warm-up", thread=True)  # while the question is written
         for notice in status.notices:
             self.notify(notice, markup=False, timeout=NOTICE_S)
 
     def _take_plan(self, plan: Any) -> None:
         self.answering.disk_forecast = _disk_forecast(plan)
-        for bar in self.query(MemoryBar):
-            bar.plan = plan
+        self.memory_bar.plan = plan
 
     def on_model_failed(self, event: ModelFailed) -> None:
         self.status_bar.line = StatusLine("failed", unsaved=self.session.conversation.write_error)
-        for bar in self.query(MemoryBar):
-            bar.plan = None
+        self.memory_bar.plan = None
         self.add_notice(event.message, "\n".join(filter(None, (in_app_words(event.hint), TRY_ANOTHER))))
         self.app.model_failed(event)
 
@@ -265,8 +268,7 @@ class ChatScreen(ChatCommands, Screen[None]):
 
     def set_status(self, **changes: Any) -> None:
         line = self.status_bar.line = replace(self.status_bar.line, **changes)
-        for bar in self.query(MemoryBar):
-            bar.context = (line.context_used, line.context_limit)
+        self.memory_bar.context = (line.context_used, line.context_limit)
 
     # keys
 

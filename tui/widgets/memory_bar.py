@@ -6,14 +6,14 @@ from typing import Any, ClassVar
 
 from rich.text import Text
 from textual.reactive import reactive
-from textual.widget import Widget
 
+from localinfer.tui.widgets.line import Line
 from localinfer.units import GIB, MIB
 
 BAR = 20  # cells at most
 
 
-class MemoryBar(Widget):
+class MemoryBar(Line):
     """weights, KV used, KV reserved, scratch, free: a bar and its legend. Empty where there is no plan."""
 
     COMPONENT_CLASSES: ClassVar[set[str]] = {
@@ -21,10 +21,23 @@ class MemoryBar(Widget):
         "memory--warning",
     }  # fmt: skip
 
+    PART = "memory"
+
+    _drawn = Text()
+
     plan: reactive[Any] = reactive(None)
-    context: reactive[tuple[int, int]] = reactive((0, 0))  # tokens used, limit
+    context: reactive[tuple[int, int]] = reactive((0, 0), repaint=False)  # tokens used, limit
+
+    def watch_context(self) -> None:
+        """A few more tokens seldom show."""
+        if self._text() != self._drawn:
+            self.refresh()
 
     def render(self) -> Text:
+        self._drawn = self._text()
+        return self._drawn
+
+    def _text(self) -> Text:
         if self.plan is None:
             return Text()
         parts = self._parts()
@@ -55,19 +68,16 @@ class MemoryBar(Widget):
         ]
 
     def _entry(self, name: str, figure: str) -> Text:
-        return Text.assemble((name + " ", self._style("free")), (figure, self._style("text")))
+        return Text.assemble((name + " ", self.style("free")), (figure, self.style("text")))
 
     def _bar(self, shares: list[tuple[float, str]]) -> Text:
         """Every part that takes anything gets at least one cell."""
         bar = Text()
         for share, style in shares:
             n = max(1, round(share * BAR)) if share > 0 else 0
-            bar.append("━" * min(n, BAR - bar.cell_len), self._style(style))
-        bar.append("━" * (BAR - bar.cell_len), self._style("free"))
+            bar.append("━" * min(n, BAR - bar.cell_len), self.style(style))
+        bar.append("━" * (BAR - bar.cell_len), self.style("free"))
         return bar
-
-    def _style(self, name: str) -> Any:
-        return self.get_component_rich_style(f"memory--{name}")
 
 
 def _short(n_bytes: int) -> str:

@@ -7,9 +7,9 @@ from typing import Any, ClassVar
 
 from rich.text import Text
 from textual.reactive import reactive
-from textual.widget import Widget
 
 from localinfer.tui.bridge import PagingState, disk_is_slow
+from localinfer.tui.widgets.line import Line
 from localinfer.units import format_bytes
 
 GAUGE, SHORT_GAUGE = 10, 3  # cells; the short one where the bar is narrow
@@ -64,13 +64,15 @@ _SIGNS = {"ready": ("●", "success"), "loading": ("◌", "accent"), "reading": 
           "stopping": ("◌", "warning"), "failed": ("✕", "error"), "closed": ("○", "muted")}  # fmt: skip
 
 
-class StatusBar(Widget):
+class StatusBar(Line):
     """Parts are dropped from the right as the bar gets narrow; the state stays."""
 
     COMPONENT_CLASSES: ClassVar[set[str]] = {
         "status--success", "status--accent", "status--warning", "status--error", "status--muted", "status--text",
         "status--full", "status--faint",
     }  # fmt: skip
+
+    PART = "status"
 
     line = reactive(StatusLine())
 
@@ -114,7 +116,7 @@ class StatusBar(Widget):
         return parts
 
     def _text(self, *runs: tuple[str, str]) -> Text:
-        return Text.assemble(*((text, self.get_component_rich_style(f"status--{name}")) for text, name in runs))
+        return Text.assemble(*((text, self.style(name)) for text, name in runs))
 
     def _gauge(self, fraction: float) -> Text:
         cells = GAUGE if self.size.width >= NARROW else SHORT_GAUGE

@@ -7,15 +7,17 @@ from typing import ClassVar
 from rich.cells import cell_len, set_cell_size
 from rich.text import Text
 from textual.reactive import reactive
-from textual.widget import Widget
 
 from localinfer.tui.markdown.rows import visible
+from localinfer.tui.widgets.line import Line
 
 
-class TopBar(Widget):
+class TopBar(Line):
     """One row; the model gives way first."""
 
     COMPONENT_CLASSES: ClassVar[set[str]] = {"top--brand", "top--title", "top--model"}
+
+    PART = "top"
 
     title_text = reactive("")
     model_text = reactive("")
@@ -30,10 +32,10 @@ class TopBar(Widget):
             title = _cut(title, room - (cell_len(model) + 2 if model else 0))
         gap = max(0, room - cell_len(title) - cell_len(model))
         return Text.assemble(
-            (brand + ("  " if brand else ""), self.get_component_rich_style("top--brand")),
-            (title, self.get_component_rich_style("top--title")),
+            (brand + ("  " if brand else ""), self.style("brand")),
+            (title, self.style("title")),
             " " * gap,
-            (model, self.get_component_rich_style("top--model")),
+            (model, self.style("model")),
         )
 
 

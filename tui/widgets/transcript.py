@@ -6,6 +6,7 @@ came below. Of a long conversation the end is laid out first, what is above when
 
 from __future__ import annotations
 
+from itertools import zip_longest
 from typing import ClassVar
 
 from textual import events
@@ -13,6 +14,7 @@ from textual.binding import Binding, BindingType
 from textual.geometry import Region, Size
 from textual.message import Message
 from textual.scroll_view import ScrollView
+from textual.scrollbar import ScrollBar
 from textual.selection import Selection
 from textual.strip import Strip
 from textual.widget import Widget
@@ -22,6 +24,7 @@ from localinfer.tui.widgets.message_stack import MessageStack
 from localinfer.tui.widgets.message_view import GUTTER, MessageView
 from localinfer.tui.widgets.row_painter import Frame, RowPainter
 
+NO_ROW: tuple[Row, Run] = ([], ("", ()))
 BATCH_CHARS = 24_000  # laid out at a time, above what is on screen
 
 _STYLES = (
@@ -81,6 +84,8 @@ class Transcript(ScrollView, can_focus=True):
         self._cursor: int | None = None  # index of the message that keys act on
         self.following = True
         self._told = (True, 0)
+        self._thumb = (0, 0)  # of the scrollbar: place in half cells, length in cells, as drawn
+        self._drawn: list[tuple[Row, Run]] = []  # the rows in sight when they were looked at last
 
     # what is shown
 
@@ -154,7 +159,26 @@ class Transcript(ScrollView, can_focus=True):
         if self.following:
             self._scroll(self._max_y)
         self._tell()
-        self.refresh()
+        self._redraw()
+
+    def _redraw(self) -> None:
+        """Refresh the rows that have changed: streamed text changes the last one or two, unless they scroll."""
+        drawn, self._drawn = self._drawn, [self._row(y) for y in range(*self._in_sight)]
+        changed = [y for y, (new, old) in enumerate(zip_longest(self._drawn, drawn)) if new is not old and new != old]
+        if len(changed) > len(self._drawn) // 2:
+            self.refresh()
+        elif changed:
+            self.refresh(*(Region(0, y, self.size.width, 1) for y in changed))
+
+    @property
+    def _in_sight(self) -> tuple[int, int]:
+        """The first row in sight and the one behind the last."""
+        return self.scroll_offset.y, self.scroll_offset.y + self.size.height
+
+    def _row(self, y: int) -> tuple[Row, Run]:
+        """A row and the bar left of it; both empty below the last."""
+        found = self._stack.locate(y)
+        return (found[0].row(found[1]), self._bar(*found)) if found else NO_ROW
 
     def _set_virtual_size(self, size: Size) -> None:
         """Only a scrollbar that comes or goes, or a new width, is a reason to lay out the whole screen."""
@@ -163,8 +187,7 @@ class Transcript(ScrollView, can_focus=True):
             self.virtual_size = size
             return
         self.set_reactive(Widget.virtual_size, size)
-        if overflows:
-            self.vertical_scrollbar.window_virtual_size = size.height
+        self._move_thumb()
 
     @property
     def _max_y(self) -> int:
@@ -201,16 +224,33 @@ class Transcript(ScrollView, can_focus=True):
     # following
 
     def watch_scroll_y(self, old_value: float, new_value: float) -> None:
-        super().watch_scroll_y(old_value, new_value)
+        if round(old_value) != round(new_value):
+            self.refresh()
         self.following = round(new_value) >= self._max_y
+        self._move_thumb()
         if new_value < self.size.height and not self._stack.is_whole:
             self.call_later(self._extend_up)
         self._tell()
 
+    def _move_thumb(self) -> None:
+        """Tell the scrollbar where we are. It is drawn again where that shows, which costs what twenty rows of text do:
+        at half a cell, or at the end, where the thumb does nothing but shrink, at a whole one."""
+        if not self.show_vertical_scrollbar:
+            return
+        bar, n_rows, height = self.vertical_scrollbar, max(self.virtual_size.height, 1), self.container_size.height
+        bar.set_reactive(ScrollBar.window_virtual_size, n_rows)
+        bar.set_reactive(ScrollBar.position, self.scroll_y)
+        halves = -1 if self.following else round(2 * height * self.scroll_y / n_rows)
+        thumb = (halves, height * height // n_rows)
+        if thumb != self._thumb:
+            self._thumb = thumb
+            bar.refresh()
+
     def watch_show_vertical_scrollbar(self, shown: bool) -> None:
         # A scrollbar that appears learns where we are: what was scrolled while it was hidden never reached it.
         if shown:
-            self.vertical_scrollbar.position = self.scroll_y
+            self._thumb = (0, 0)
+            self._move_thumb()
 
     def _extend_up(self) -> None:
         y = self.scroll_offset.y
@@ -321,17 +361,14 @@ class Transcript(ScrollView, can_focus=True):
         filters, background = self.get_line_filters(), self.background_colors[1]
         blank, first = Strip.blank(width, self._painter.style(())), self.scroll_offset.y - top
         frame = Frame(width, self.gutter.left + self._margin, self.gutter.left, self.size.width)
-        strips = []
+        strips, selection = [], self.text_selection
         for y in crop.line_range:
-            found = self._stack.locate(first + y) if y >= top else None
-            strip = self._line(first + y, *found, frame) if found else blank
+            row, bar = self._row(first + y) if y >= top else NO_ROW
+            strip = self._painter.line(row, first + y, bar, frame, selection) if bar[0] else blank
             for line_filter in filters:
                 strip = strip.apply_filter(line_filter, background)
             strips.append(strip if crop.column_span == (0, width) else strip.crop(*crop.column_span))
         return strips
-
-    def _line(self, y: int, view: MessageView, index: int, frame: Frame) -> Strip:
-        return self._painter.line(view.row(index), y, self._bar(view, index), frame, self.text_selection)
 
     def _bar(self, view: MessageView, index: int) -> Run:
         if index == view.n_rows - 1:  # the empty row that parts two messages
