@@ -18,6 +18,7 @@ import statistics
 import sys
 import tempfile
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -48,49 +49,65 @@ def main() -> None:
 
 async def compare(terminal: Terminal, home: Path, model: str, n_tokens: int, n_pairs: int) -> None:
     service = EngineService()
-    await service.open(model, EngineOptions())
-    ratios, costs = [], []
+    engine = (await service.open(model, EngineOptions())).pid
+    turns: list[tuple[Turn, Turn]] = []
     for pair in range(n_pairs + 1):
-        turns = [("app", None), ("plain", None)] if pair % 2 else [("plain", None), ("app", None)]
-        rates: dict[str, float] = {}
-        for side, _ in turns:
-            if side == "app":
-                rates[side], cost = app_turn(terminal, home)
-                costs.append(cost)
-            else:
-                rates[side] = await plain_turn(service, n_tokens)
-        ratios.append(rates["app"] / rates["plain"])
-        print(f"{'first pair' if not pair else '':<12}app {rates['app']:6.1f} tok/s, plain {rates['plain']:6.1f}: "
-              f"{ratios[-1]:.3f}   {costs[-1]}", flush=True)  # fmt: skip
+        if pair % 2:
+            plain = await plain_turn(service, engine, n_tokens)
+        app = app_turn(terminal, home)
+        if not pair % 2:
+            plain = await plain_turn(service, engine, n_tokens)
+        turns.append((app, plain))
+        print(
+            f"{'' if pair else 'first pair':<12}app {app}   plain {plain}   {app.tok_s / plain.tok_s:.3f}", flush=True
+        )
     await service.close()
-    later = ratios[1:]
-    print(f"CPU of the app a turn: {statistics.median(float(c.split()[0]) for c in costs[1:]):.0f} ms")
-    print(f"median {statistics.median(later):.3f} of {len(later)} pairs ({min(later):.3f} .. {max(later):.3f})")
+    ratios = [app.tok_s / plain.tok_s for app, plain in turns[1:]]
+    print(f"median {statistics.median(ratios):.3f} of {n_pairs} pairs ({min(ratios):.3f} .. {max(ratios):.3f})")
+    for name, index in (("app", 0), ("plain", 1)):
+        share = statistics.median(pair[index].waited for pair in turns[1:])
+        print(f"{name}: the engine waited {100 * share:.1f} % of its time for a core")
+    print(f"the app took {1000 * statistics.median(app.cpu_s for app, _ in turns[1:]):.0f} ms of a core a turn")
 
 
-async def plain_turn(service: EngineService, n_tokens: int) -> float:
+@dataclass(frozen=True)
+class Turn:
+    tok_s: float
+    waited: float  # share of the time that threads of the engine could have run, and had no core
+    cpu_s: float = 0.0  # of the app
+
+    def __str__(self) -> str:
+        return f"{self.tok_s:6.1f} tok/s, waited {100 * self.waited:4.1f} %"
+
+
+async def plain_turn(service: EngineService, engine: int, n_tokens: int) -> Turn:
     params = SamplingParams(temperature=0.0, max_tokens=n_tokens, draft="off")
+    before = usage(engine)
     events = service.chat([ChatMessage("user", QUESTION)], params)
-    return [event async for event in events if isinstance(event, TurnDone)][0].stats.decode_tok_s
+    *_, done = [event async for event in events]
+    assert isinstance(done, TurnDone), done
+    return Turn(done.stats.decode_tok_s, waited(before, usage(engine)))
 
 
-def app_turn(terminal: Terminal, home: Path) -> tuple[float, str]:
-    """A new conversation of one question; its rate, and what the app took meanwhile."""
+def app_turn(terminal: Terminal, home: Path) -> Turn:
+    """A new conversation of one question."""
+    app = terminal.process.pid
+    engine = int(Path(f"/proc/{app}/task/{app}/children").read_text().split()[0])
     n_before = len(list(turns_of(home)))
     terminal.type(QUESTION)
     terminal.read(0.2)
     begun = len(terminal.output)
-    before = usage(terminal.process.pid)
     terminal.type("\r")
+    terminal.wait_for("writing", since=begun, seconds=60)
+    before, cpu_s = usage(engine), usage(app)[0]
     terminal.wait_for("ready", since=begun, seconds=60)
-    after = usage(terminal.process.pid)
+    turn = (waited(before, usage(engine)), usage(app)[0] - cpu_s)
     while len(found := list(turns_of(home))) == n_before:
         terminal.read(0.05)
     terminal.type("\x0e")  # ctrl+n
     while terminal.read(0.3):
         pass
-    cpu, switches = after[0] - before[0], after[1] - before[1]
-    return found[-1]["decode_tok_s"], f"{1000 * cpu:.0f} ms of CPU, {switches} switches"
+    return Turn(found[-1]["decode_tok_s"], *turn)
 
 
 def turns_of(home: Path) -> Iterator[dict[str, Any]]:
@@ -101,14 +118,16 @@ def turns_of(home: Path) -> Iterator[dict[str, Any]]:
                 yield json.loads(line)["stats"]
 
 
-def usage(pid: int) -> tuple[float, int]:
-    """CPU seconds and context switches of a process's threads. Linux only."""
-    ticks = switches = 0
-    for task in Path(f"/proc/{pid}/task").iterdir():
-        fields = (task / "stat").read_text().rpartition(")")[2].split()
-        ticks += int(fields[11]) + int(fields[12])
-        switches += sum(int(line.split()[1]) for line in (task / "status").read_text().splitlines() if "ctxt" in line)
-    return ticks / os.sysconf("SC_CLK_TCK"), switches
+def usage(pid: int) -> tuple[float, float]:
+    """Seconds that a process's threads ran, and that they could have run. Linux only."""
+    figures = [(task / "schedstat").read_text().split() for task in Path(f"/proc/{pid}/task").iterdir()]
+    ran, waited_for = (sum(int(figure[i]) for figure in figures) / 1e9 for i in (0, 1))
+    return ran, waited_for
+
+
+def waited(before: tuple[float, float], after: tuple[float, float]) -> float:
+    ran, waited_for = (after[i] - before[i] for i in (0, 1))
+    return waited_for / (ran + waited_for)
 
 
 if __name__ == "__main__":
