@@ -14,13 +14,14 @@ from textual.containers import VerticalScroll
 from textual.content import Content
 from textual.screen import Screen
 from textual.widget import Widget
-from textual.widgets import Footer, Static
+from textual.widgets import Static
 
 from localinfer import paths
 from localinfer.tui.bench_runs import BenchRow, SavedRun, command, parse_row, save_run, saved_runs
 from localinfer.tui.screens.choose_run import ChooseRunScreen
 from localinfer.tui.session import model_name
 from localinfer.tui.widgets.bench_plot import BenchPlot
+from localinfer.tui.widgets.key_bar import KeyBar
 
 if TYPE_CHECKING:
     from localinfer.tui.app import LocalinferApp
@@ -101,7 +102,7 @@ class BenchScreen(Screen[None]):
         with VerticalScroll():
             yield BenchPlot()
             yield BenchTable()
-        yield Footer(show_command_palette=False)
+        yield KeyBar()
 
     def on_mount(self) -> None:
         self.query_one("#bench-title", Static).update(Content(f"Speed of {self.model}"))

@@ -12,7 +12,7 @@ from textual.binding import Binding, BindingType
 from textual.containers import Container
 from textual.content import Content
 from textual.screen import Screen
-from textual.widgets import Footer, Static, TextArea
+from textual.widgets import Static, TextArea
 
 from localinfer.errors import LocalinferError
 from localinfer.history import ChatMessage
@@ -38,6 +38,7 @@ from localinfer.tui.session import ChatSession, model_name
 from localinfer.tui.widgets.completion_menu import CompletionMenu
 from localinfer.tui.widgets.composer import Composer
 from localinfer.tui.widgets.grounds import Columns, Layers, Rows, ground_lines
+from localinfer.tui.widgets.key_bar import KeyBar
 from localinfer.tui.widgets.memory_bar import MemoryBar
 from localinfer.tui.widgets.message_view import MessageView
 from localinfer.tui.widgets.status_bar import StatusBar, StatusLine, limit_words
@@ -105,7 +106,7 @@ class ChatScreen(ChatCommands, Screen[None]):
                     yield StatusBar()
                     yield MemoryBar(classes="" if self.settings.memory_bar else "-unwanted")
             yield TreePanel()
-        yield Footer(show_command_palette=False)
+        yield KeyBar()
 
     def on_mount(self) -> None:
         self.transcript = self.query_one(Transcript)

@@ -16,7 +16,7 @@ from textual.binding import Binding, BindingType
 from textual.containers import Vertical
 from textual.content import Content
 from textual.screen import Screen
-from textual.widgets import Footer, OptionList, ProgressBar, Static
+from textual.widgets import OptionList, ProgressBar, Static
 from textual.widgets.option_list import Option
 
 from localinfer.errors import LocalinferError
@@ -36,6 +36,7 @@ from localinfer.tui.models import (
 )
 from localinfer.tui.screens.ask_text import AskTextScreen
 from localinfer.tui.screens.confirm import ConfirmScreen
+from localinfer.tui.widgets.key_bar import KeyBar
 from localinfer.units import format_bytes
 
 if TYPE_CHECKING:
@@ -80,7 +81,7 @@ class ModelsScreen(Screen[ModelRow | None]):
         with Vertical(id="pull-area"):
             yield Static("", id="pull-text")
             yield ProgressBar(show_eta=False)
-        yield Footer(show_command_palette=False)
+        yield KeyBar()
 
     def on_mount(self) -> None:
         self.query_one("#pull-area").display = False

@@ -13,7 +13,7 @@ from textual.containers import Horizontal, VerticalScroll
 from textual.content import Content
 from textual.screen import Screen
 from textual.widget import Widget
-from textual.widgets import Footer, Input, OptionList, Static
+from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
 
 from localinfer.errors import LocalinferError
@@ -29,6 +29,7 @@ from localinfer.tui.plan_view import (
     with_option,
 )
 from localinfer.tui.widgets.choice import Choice
+from localinfer.tui.widgets.key_bar import KeyBar
 from localinfer.units import format_bytes
 
 if TYPE_CHECKING:
@@ -129,7 +130,7 @@ class PlanScreen(Screen[EngineOptions | None]):
             yield Static("", id="plan-max")
             yield Static("", id="plan-notes")
             yield OptionList(id="plan-repairs", compact=True)
-        yield Footer(show_command_palette=False)
+        yield KeyBar()
 
     def on_mount(self) -> None:
         self.query_one("#plan-title", Static).update(Content(f"Plan for {self.path.rpartition('/')[2]}"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -64,8 +65,14 @@ _SIGNS = {"ready": ("●", "success"), "loading": ("◌", "accent"), "reading": 
           "stopping": ("◌", "warning"), "failed": ("✕", "error"), "closed": ("○", "muted")}  # fmt: skip
 
 
+# What the bar says, the most needed first: the least needed gives way where the bar is narrow. The speed of reading
+# the prompt goes before its tokens and its time, which give it.
+NEEDS = ("state", "unsaved", "slow disk", "context", "decode", "when full", "paging", "first", "cached", "prompt",
+         "draft", "peak")  # fmt: skip
+
+
 class StatusBar(Line):
-    """Parts are dropped from the right as the bar gets narrow; the state stays."""
+    """Parts are dropped as the bar gets narrow, in the order of NEEDS; those that stay keep their places."""
 
     COMPONENT_CLASSES: ClassVar[set[str]] = {
         "status--success", "status--accent", "status--warning", "status--error", "status--muted", "status--text",
@@ -77,49 +84,55 @@ class StatusBar(Line):
     line = reactive(StatusLine())
 
     def render(self) -> Text:
-        parts, gap = self._parts(self.line), 3 if self.size.width >= NARROW else 2
-        while len(parts) > 1 and sum(part.cell_len + gap for part in parts) - gap > self.size.width:
-            parts.pop()
-        return Text(" " * gap).join(parts)
+        wide = self.size.width >= NARROW
+        gap = 3 if wide else 2
+        parts = longer = self._parts(self.line, GAUGE if wide else SHORT_GAUGE)
+        if self._width(parts, gap) > self.size.width:
+            parts = self._parts(self.line, SHORT_GAUGE)
+            while len(parts) > 1 and self._width(parts, gap) > self.size.width:
+                del parts[max(parts, key=NEEDS.index)]
+            longer = {name: longer[name] for name in parts}
+            parts = longer if self._width(longer, gap) <= self.size.width else parts
+        return Text(" " * gap).join(parts.values())
 
-    def _parts(self, line: StatusLine) -> list[Text]:
-        """Most important first."""
+    @staticmethod
+    def _width(parts: dict[str, Text], gap: int) -> int:
+        return sum(part.cell_len + gap for part in parts.values()) - gap
+
+    def _parts(self, line: StatusLine, gauge: int) -> dict[str, Text]:
+        """By their names in NEEDS, from left to right; those that have nothing to say are not there."""
+        text = self._text
         sign, colour = _SIGNS[line.state]
-        state = self._text((sign + " ", colour), (line.state, colour))
+        state = text((sign + " ", colour), (line.state, colour))
         if line.fraction and line.state in ("loading", "reading"):
-            state += self._text((" ", "muted")) + self._gauge(line.fraction)
+            state += text((" ", "muted")) + self._gauge(line.fraction, gauge)
         if line.detail:
-            state += self._text((" " + line.detail, "muted"))
-        parts = [state]
-        if line.unsaved:
-            parts.append(self._text((f"not saved: {line.unsaved}", "error")))
-        if line.decode_tok_s:
-            parts.append(self._text((f"{line.decode_tok_s:.1f}", "text"), (" tok/s", "muted")))
-        if line.context_limit:
-            used = f" {line.context_used}/{line.context_limit}"
-            near = line.context_used >= LIMIT_IS_NEAR * line.context_limit and line.when_full
-            next_text = (f" {line.when_full}", "warning") if near else ("", "muted")
-            parts.append(self._gauge(line.context_used / line.context_limit) + self._text((used, "muted"), next_text))
-        if line.prefill_tok_s:
-            parts.append(self._text(("prompt ", "muted"), (f"{line.prefill_tok_s:.0f}", "text"), (" tok/s", "muted")))
-        if line.ttft_s:
-            parts.append(self._text(("first ", "muted"), (f"{line.ttft_s:.2f}", "text"), (" s", "muted")))
-        if line.prompt_tokens:
-            new = line.prompt_tokens - line.cached_tokens
-            parts.append(self._text((f"{line.cached_tokens}", "text"), (f" cached +{new} new", "muted")))
-        if line.draft_gain >= 1.05:
-            parts.append(self._text(("draft ×", "muted"), (f"{line.draft_gain:.1f}", "text")))
-        if line.paging:
-            parts.insert(2, self._text((line.paging, "warning" if line.disk_is_slow else "muted")))
-        if line.memory_bytes:
-            parts.append(self._text(("peak ", "muted"), (format_bytes(line.memory_bytes), "text")))
-        return parts
+            state += text((" " + line.detail, "muted"))
+        near = line.context_limit and line.context_used >= LIMIT_IS_NEAR * line.context_limit
+        used = f" {line.context_used}/{line.context_limit}"
+        new = line.prompt_tokens - line.cached_tokens
+        said: list[tuple[str, Any, Callable[[], Text]]] = [
+            ("unsaved", line.unsaved, lambda: text((f"not saved: {line.unsaved}", "error"))),
+            ("decode", line.decode_tok_s, lambda: text((f"{line.decode_tok_s:.1f}", "text"), (" tok/s", "muted"))),
+            ("slow disk", line.disk_is_slow and line.paging, lambda: text((line.paging, "warning"))),
+            ("paging", not line.disk_is_slow and line.paging, lambda: text((line.paging, "muted"))),
+            ("context", line.context_limit,
+             lambda: self._gauge(line.context_used / line.context_limit, gauge) + text((used, "muted"))),
+            ("when full", near and line.when_full, lambda: text((line.when_full, "warning"))),
+            ("prompt", line.prefill_tok_s,
+             lambda: text(("prompt ", "muted"), (f"{line.prefill_tok_s:.0f}", "text"), (" tok/s", "muted"))),
+            ("first", line.ttft_s, lambda: text(("first ", "muted"), (f"{line.ttft_s:.2f}", "text"), (" s", "muted"))),
+            ("cached", line.prompt_tokens,
+             lambda: text((f"{line.cached_tokens}", "text"), (f" cached +{new} new", "muted"))),
+            ("draft", line.draft_gain >= 1.05, lambda: text(("draft ×", "muted"), (f"{line.draft_gain:.1f}", "text"))),
+            ("peak", line.memory_bytes, lambda: text(("peak ", "muted"), (format_bytes(line.memory_bytes), "text"))),
+        ]  # fmt: skip
+        return {"state": state} | {name: part() for name, there, part in said if there}
 
     def _text(self, *runs: tuple[str, str]) -> Text:
         return Text.assemble(*((text, self.style(name)) for text, name in runs))
 
-    def _gauge(self, fraction: float) -> Text:
-        cells = GAUGE if self.size.width >= NARROW else SHORT_GAUGE
+    def _gauge(self, fraction: float, cells: int) -> Text:
         n = round(min(max(fraction, 0.0), 1.0) * cells)
         n = max(n, 1) if fraction > 0 else n
         colour = "error" if fraction >= 0.95 else "warning" if fraction >= 0.8 else "full"
