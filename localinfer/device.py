@@ -16,7 +16,7 @@ from localinfer.errors import UsageError
 from localinfer.planner.budget import MemoryBudget
 from localinfer.planner.devices import DEVICES, Device
 from localinfer.planner.efficiency import MeasuredSpeed, load_speed
-from localinfer.records import dataclass
+from localinfer.records import dataclass, replace
 from localinfer.units import GIB, MIB
 
 THIS = "this"
@@ -36,13 +36,16 @@ def this_budget(backend: str = "auto", reserve_bytes: int | None = None) -> Memo
 
 
 def measured_speed(platform_name: str) -> MeasuredSpeed:
-    """What `bench` measured here for a budget's platform."""
-    return load_speed(machine_name(), platform_name)
+    """What `bench` and answers measured here for a budget's platform."""
+    from localinfer.planner.ledger import decode_speeds
+
+    machine = machine_name()
+    return replace(load_speed(machine, platform_name), answers=decode_speeds(machine, platform_name))
 
 
 def _with_measured_speed(budget: MemoryBudget) -> MemoryBudget:
     """Bandwidth and FLOP/s as measured here, where nobody publishes them."""
-    measured = measured_speed(budget.platform)
+    measured = load_speed(machine_name(), budget.platform)
     return MemoryBudget(
         **{
             **budget.__dict__,

@@ -219,7 +219,8 @@ def _outcome(o: Outcome, is_best: bool, kv_budget: int) -> list[Span]:
 
 def _speed(speed: Speed, n_prompt: int) -> str:
     if speed.decode_tok_s_bound is None:
-        return f"speed: {speed.basis}"
+        expected = f"expect {speed.decode_tok_s_expected:.1f} tok/s, " if speed.decode_tok_s_expected else ""
+        return f"speed: {expected}{speed.basis}"
     expected = f", expect {speed.decode_tok_s_expected:.1f}" if speed.decode_tok_s_expected else ""
     prefill = f"; prompt of {n_prompt:,} tokens at least {format_seconds(speed.prefill_s)}" if speed.prefill_s else ""
     read = format_bytes(speed.read_bytes_per_token or 0)

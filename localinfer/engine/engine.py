@@ -289,7 +289,7 @@ class Engine:
             drafts, touched = generation.draft.proposed, getattr(kv, "touched_bytes", None)
             used = Used(self.conversation.length, self._sizer.largest, drafts, touched)
             kv_bytes = min(kv.n_bytes, self.kv_spec.n_bytes)  # checkpoints are a row of their own
-            self._memory.write(kv_bytes, self._model.scratch_bytes, used)
+            self._memory.write(kv_bytes, self._model.scratch_bytes, used, generation.plain_s)
         paging = self._model.paging.since(self._paged_before) if self._model.paging else None
         if self._watch and paging and (text := self._watch.notice(paging)):
             yield Notice(turn_id, text)

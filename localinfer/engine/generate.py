@@ -75,6 +75,7 @@ class Generation:
         self._cancelled = cancelled
         self._guesses: list[int] = []
         self._rounds = 0  # since the prompt
+        self.plain_s: list[float] = []  # computing in each round without guesses
         self._round_s = 0.0  # computing in this round, the reader's time excluded
         self._stored = 0  # tokens of the cache that are surely part of the timeline
 
@@ -178,7 +179,11 @@ class Generation:
 
     def _end_round(self, n_new: int) -> None:
         """Count the round, and tell the drafter what it cost and kept, unless something ended it early."""
-        if self._drafter is None or not self._rounds:
+        if not self._rounds:
+            return
+        if not self._guesses:
+            self.plain_s.append(self._round_s)
+        if self._drafter is None:
             return
         proposed, accepted = len(self._guesses), max(0, n_new - 1)
         saved_s = 0.0 if self.reason else self._drafter.observe(proposed, accepted, self._round_s)

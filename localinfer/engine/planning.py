@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -18,7 +18,7 @@ from localinfer.planner.facts import NOT_PAGED, ModelFacts
 from localinfer.planner.ladder import page_to_fit, repairs, with_paged_chunk
 from localinfer.planner.ledger import Measured, Used, learned_runtime_bytes, record
 from localinfer.planner.plan import AUTO_CHECKPOINTS, Ask, Plan, make_plan
-from localinfer.planner.speed import speed_of, step_bound_s
+from localinfer.planner.speed import kv_read_bytes, speed_of, step_bound_s, weight_read_bytes
 from localinfer.records import replace
 from localinfer.units import format_bytes_both
 
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from localinfer.formats.gguf import TensorInfo
     from localinfer.formats.model_file import ModelFile
 
+LEAST_STEPS = 16  # plain decode steps of a turn that say how fast this machine decodes
 PAGES = ("cpu",)  # platforms whose backend pages weights
 
 
@@ -142,8 +143,9 @@ class MemoryRecord:
         self._anonymous = max(self._anonymous, now.anonymous)
         self._file = max(self._file, now.file)
 
-    def write(self, kv_bytes: int, scratch_bytes: int, used: Used) -> None:
-        """Predicted against measured, once. The ledger only informs: a full disk does not fail the turn."""
+    def write(self, kv_bytes: int, scratch_bytes: int, used: Used, steps_s: Sequence[float] = ()) -> None:
+        """Predicted against measured, once. steps_s: how long plain decode steps of the turn took. The ledger only
+        informs: a full disk does not fail the turn."""
         self.sample()
         if self._written:
             return
@@ -154,8 +156,16 @@ class MemoryRecord:
             scratch=scratch_bytes,
             anonymous_peak=self._anonymous,
             file_peak=self._file,
+            decode_bytes_s=self._decode_bytes_s(used.context, steps_s),
         )
         from datetime import datetime  # `fit` reads this file and writes nothing
 
         with suppress(OSError):
             record(self._plan, measured, machine_name(), datetime.now().isoformat(timespec="seconds"), used)
+
+    def _decode_bytes_s(self, context: int, steps_s: Sequence[float]) -> int | None:
+        """Bytes that a plain step reads, over the median of their times; None where too few tell."""
+        if len(steps_s) < LEAST_STEPS:
+            return None
+        read = weight_read_bytes(self._plan.model) + kv_read_bytes(self._plan, context)
+        return int(read / sorted(steps_s)[len(steps_s) // 2])

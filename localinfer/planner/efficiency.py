@@ -24,6 +24,7 @@ class MeasuredSpeed:
     mbu: Mapping[str, float] = field(default_factory=dict)  # share of the bandwidth that decoding reaches, by type
     verify: dict[int, float] = field(default_factory=dict)  # cost of a pass over so many tokens, in plain steps
     when: str = ""  # date of the newest figure
+    answers: Mapping[str, float] = field(default_factory=dict)  # bytes/s of decoding in answers, by type (ledger.py)
 
     def share_for(self, weight_type: str) -> tuple[float, str] | None:
         """Decoding's share of the bandwidth and the type it was measured with: this type's, else the lowest."""

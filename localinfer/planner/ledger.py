@@ -16,6 +16,7 @@ from localinfer.paths import ledger_file, make_parent
 from localinfer.planner.context_limit import group_layers, kv_bytes_at
 from localinfer.planner.plan import Plan
 from localinfer.planner.platforms import RULES
+from localinfer.planner.weights import dominant_type
 from localinfer.records import dataclass
 from localinfer.state_file import replace_file
 
@@ -36,6 +37,7 @@ class Measured:
     anonymous_peak: int | None = None  # without mapped file pages
     file_peak: int | None = None  # mapped file pages
     device_peak: int | None = None  # the GPU library's own peak
+    decode_bytes_s: int | None = None  # weights and KV that plain decode steps read, over their time
 
 
 @dataclass(frozen=True)
@@ -57,6 +59,7 @@ class Entry:
     platform: str
     model: str
     quant: str
+    weight_type: str  # of most weights
     ctx: int
     kv_types: str
     used: Used
@@ -98,6 +101,7 @@ def record(plan: Plan, measured: Measured, machine: str, when: str, used: Used, 
         platform=plan.budget.platform,
         model=plan.model.name,
         quant=plan.model.quant,
+        weight_type=dominant_type(plan.model.tensors),
         ctx=plan.ask.ctx,
         kv_types=plan.ask.kv_name,
         used=used,
@@ -141,6 +145,17 @@ def learned_runtime_bytes(machine: str, platform: str, path: Path | None = None)
     return min(most, max(0, newest[len(newest) // 2])) if newest else None
 
 
+def decode_speeds(machine: str, platform: str, path: Path | None = None) -> dict[str, float]:
+    """Bytes a second that the first answers of loads here were decoded with, by weight type: the median of the newest
+    (of two, the smaller)."""
+    found: dict[str, list[int]] = {}
+    for entry in read(path):
+        if (entry.machine, entry.platform) == (machine, platform) and entry.measured.decode_bytes_s:
+            found.setdefault(entry.weight_type, []).append(entry.measured.decode_bytes_s)
+    newest = {name: sorted(speeds[-LEARN_FROM:]) for name, speeds in found.items()}
+    return {name: float(speeds[(len(speeds) - 1) // 2]) for name, speeds in newest.items()}
+
+
 def unused_bytes(plan: Plan, used: Used) -> int:
     """Bytes of the plan that were never touched: cache pages, activations of shorter chunks, logits of no drafts."""
     if plan.model.config is None:
@@ -182,7 +197,9 @@ def _keep_newest_half(path: Path) -> None:
 def _parse(line: str) -> Entry | None:
     try:
         fields: dict[str, Any] = json.loads(line)
-        entry = Entry(**{**fields, "measured": Measured(**fields["measured"]), "used": Used(**fields["used"])})
+        entry = Entry(
+            **{"weight_type": "", **fields, "measured": Measured(**fields["measured"]), "used": Used(**fields["used"])}
+        )
         sound = all(isinstance(entry.predicted[key], int) for key in ("baseline", "total", "anonymous", "unused"))
         return entry if sound and all(v is None or isinstance(v, int) for v in fields["measured"].values()) else None
     except (ValueError, TypeError, KeyError, AttributeError):

@@ -6,6 +6,8 @@ bandwidth, and every multiplication of a prompt at its full rate. Nothing real r
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from localinfer.planner.context_limit import group_layers
 from localinfer.planner.efficiency import MeasuredSpeed
 from localinfer.planner.facts import ModelFacts
@@ -116,16 +118,35 @@ def speed_of(plan: Plan, measured: MeasuredSpeed | None = None) -> Speed:
 def _expected(plan: Plan, bound: float | None, measured: MeasuredSpeed | None) -> tuple[float | None, str]:
     if plan.paging is not None:
         return _expected_paged(plan, bound)
+    weight_type = _weight_type(plan)
+    if measured and _tells_more(measured, weight_type) and plan.ask.requests == 1:
+        return _expected_by_answers(plan, bound, measured.answers)
     source = f"bandwidth {plan.budget.bandwidth_bytes_s / 1e9:.4g} GB/s" if plan.budget.bandwidth_bytes_s else ""
     if bound is None:
         return None, "no bound: this device's memory bandwidth is not known; `localinfer doctor` measures it"
-    share = measured.share_for(plan.model.quant.split("_")[0]) if measured else None
-    share = (measured.share_for(_weight_type(plan)) if measured else None) or share
+    share = measured.share_for(weight_type) if measured else None
     if share is None:
         return None, f"bound only ({source}): no decoding was measured on this device, `localinfer bench` does"
-    part, weight_type = share
+    part, measured_type = share
     when = f" on {measured.when}" if measured and measured.when else ""
-    return bound * part, f"{part:.0%} of {source}, as bench measured with {weight_type} weights{when}"
+    return bound * part, f"{part:.0%} of {source}, as bench measured with {measured_type} weights{when}"
+
+
+def _tells_more(measured: MeasuredSpeed, weight_type: str) -> bool:
+    """Do earlier answers say more of this type than `bench` does?"""
+    return weight_type not in measured.mbu and (
+        weight_type in measured.answers or bool(measured.answers and not measured.mbu)
+    )
+
+
+def _expected_by_answers(plan: Plan, bound: float | None, answers: Mapping[str, float]) -> tuple[float, str]:
+    """By the bytes a second of earlier answers: with this type of weights, else the slowest."""
+    weight_type = _weight_type(plan)
+    if weight_type not in answers:
+        weight_type = min(answers, key=lambda t: answers[t])
+    rate = answers[weight_type] / (weight_read_bytes(plan.model) + kv_read_bytes(plan, plan.ask.ctx))
+    text = f"as answers here were decoded: {answers[weight_type] / 1e9:.3g} GB/s of {weight_type} weights"
+    return min(rate, bound or rate), text
 
 
 PAGED_SHARE = 0.85  # of the bound that decoding from storage reaches: reads and computing overlap, not perfectly

@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import multiprocessing
 
 import pytest
 
 from localinfer.planner import ledger
 from localinfer.planner.budget import MemoryBudget
-from localinfer.planner.ledger import Measured, Used, kv_bytes_used, learned_runtime_bytes, read, record, unused_bytes
+from localinfer.planner.ledger import (
+    Measured,
+    Used,
+    decode_speeds,
+    kv_bytes_used,
+    learned_runtime_bytes,
+    read,
+    record,
+    unused_bytes,
+)
 from localinfer.planner.plan import Ask, make_plan
 from localinfer.units import GIB, MIB
 
@@ -75,6 +85,19 @@ def test_the_runtime_row_is_learned_as_the_median_of_the_newest(plan, path):
         record(plan, measured(plan, beyond * MIB), MACHINE, "", ALL, path)
     record(plan, measured(plan, 900 * MIB), "another machine", "", ALL, path)
     assert learned_runtime_bytes(MACHINE, "cpu", path) == 60 * MIB
+
+
+def test_how_fast_answers_were_decoded_is_the_median_of_the_newest_of_each_type(plan, path):
+    assert decode_speeds(MACHINE, "cpu", path) == {}
+    for speed in (1, 9, 11, 10, 30, 10, 9, 12, 10):
+        record(plan, Measured(decode_bytes_s=speed * 10**9), MACHINE, "", ALL, path)
+    record(plan, Measured(), MACHINE, "", ALL, path)
+    record(plan, Measured(decode_bytes_s=5 * 10**9), "another machine", "", ALL, path)
+    assert decode_speeds(MACHINE, "cpu", path) == {"Q8_0": 10e9}
+    old = json.loads(path.read_text().splitlines()[0])
+    del old["weight_type"], old["measured"]["decode_bytes_s"]  # as versions before wrote it
+    path.write_text(json.dumps(old) + "\n")
+    assert len(read(path)) == 1 and decode_speeds(MACHINE, "cpu", path) == {}
 
 
 def test_what_is_learned_stays_within_reason(plan, path):

@@ -99,6 +99,28 @@ def test_expectation_comes_from_this_types_share_or_the_lowest(sparse_models):
     assert "Q8_0" in other.basis
 
 
+def test_expectation_from_earlier_answers(sparse_models):
+    """Where bench was not run, what answers here were decoded with tells, with or without a known bandwidth."""
+    facts = sparse_models.facts("qwen3-8b-q4_k")
+    unknown, known = (MemoryBudget("x", "cpu", 16 * GIB, 16 * GIB, 0, "", bandwidth_bytes_s=b) for b in (None, 30e9))
+    read = weight_read_bytes(facts) + kv_read_bytes(make_plan(facts, known, Ask(ctx=2048)), 2048)
+    answers = MeasuredSpeed(answers={"Q4_K": 12e9, "Q8_0": 11e9})
+    for budget in (unknown, known):
+        speed = speed_of(make_plan(facts, budget, Ask(ctx=2048)), answers)
+        assert speed.decode_tok_s_expected == pytest.approx(12e9 / read)
+        assert speed.basis == "as answers here were decoded: 12 GB/s of Q4_K weights"
+    other = speed_of(make_plan(facts, unknown, Ask(ctx=2048)), MeasuredSpeed(answers={"Q8_0": 11e9, "F16": 20e9}))
+    assert other.decode_tok_s_expected == pytest.approx(11e9 / read) and "Q8_0 weights" in other.basis
+    too_good = speed_of(make_plan(facts, known, Ask(ctx=2048)), MeasuredSpeed(answers={"Q4_K": 40e9}))
+    assert too_good.decode_tok_s_expected == too_good.decode_tok_s_bound
+    for bench in (
+        {"Q4_K": 0.5},
+        {"Q6_K": 0.5},
+    ):  # of this very type, or of the only other one that anything is known of
+        speed = speed_of(make_plan(facts, known, Ask(ctx=2048)), MeasuredSpeed(mbu=bench, answers={"Q8_0": 11e9}))
+        assert speed.decode_tok_s_expected == pytest.approx(15e9 / read) and "bench" in speed.basis
+
+
 def test_no_bandwidth_no_bound(sparse_models):
     plan = make_plan(sparse_models.facts("qwen3-8b-q4_k"), MemoryBudget("x", "cpu", GIB, GIB, 0, ""), Ask(ctx=2048))
     speed = speed_of(plan)
