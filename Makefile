@@ -6,6 +6,7 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 SETUP  := pyproject.toml setup.py
+FOR_TESTS := [mlx,dev]
 # Compiled at install, so that the first start is no slower than the next, also where Python may not write there.
 PACKAGES := localinfer formats models tui
 KERNEL_SOURCES := $(wildcard cpu_kernels/*.c cpu_kernels/*.h cpu_kernels/*.inc)
@@ -25,17 +26,21 @@ test: $(VENV)/.tested-with
 
 check: format lint types strict-c test
 
-# Once, and again when the project's files say so. The kernels are part of the install; without a C compiler it still
-# succeeds and `localinfer doctor` says what is missing.
-$(VENV)/.installed: $(SETUP) $(KERNEL_SOURCES)
-	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
-	@$(BIN)/python -m compileall -q $(PACKAGES)
-	@touch $@
+# Once, and again when the project's files say so. The kernels are part of the install, so they are compiled once; without
+# a C compiler it still succeeds and `localinfer doctor` says what is missing.
+define install
+@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '$(1)'
+@$(BIN)/python -m compileall -q $(PACKAGES)
+@touch $@
+endef
 
-$(VENV)/.tested-with: $(VENV)/.installed
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[mlx,dev]'
-	@touch $@
+$(VENV)/.installed: $(SETUP) $(KERNEL_SOURCES)
+	$(call install,.)
+
+$(VENV)/.tested-with: $(SETUP) $(KERNEL_SOURCES)
+	$(call install,.$(FOR_TESTS))
+	@touch $(VENV)/.installed
 
 kernels: $(VENV)/.tested-with
 	$(BIN)/python setup.py --quiet build_ext --inplace

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -9,7 +10,13 @@ from pathlib import Path
 
 import pytest
 
+from localinfer.cli.main import main
+from localinfer.engine.opening import open_engine
+from localinfer.engine.params import EngineOptions, SamplingParams
+from localinfer.errors import BackendError
 from localinfer.planner.ledger import read
+
+TINY = Path(__file__).parents[1] / "golden" / "tiny" / "llama.gguf"
 
 MODELS = {"smollm2": "SmolLM2-135M-Instruct.Q4_1.gguf", "gemma3": "gemma-3-270m-q4_k_m.gguf"}
 RUN = """
@@ -22,6 +29,7 @@ with open_engine(path, EngineOptions(ctx=ctx, kv=kv, backend="cpu")) as engine:
     for _ in engine.generate(ids, SamplingParams(temperature=0, max_tokens=4)):
         pass
 """
+
 # Contexts of 8k and 32k take half an hour together: LOCALINFER_TEST_LONG=1 asks for them.
 CONTEXTS = {"smollm2": (256, 2048), "gemma3": (256, 2048)}
 if os.environ.get("LOCALINFER_TEST_LONG"):
@@ -49,3 +57,21 @@ def test_the_peak_is_what_the_plan_says(model, ctx, kv, capsys):
     assert entry.measured.weights == entry.predicted["weights"]
     assert entry.measured.scratch <= entry.predicted["scratch"] + 2**20  # a backend may fuse, and then needs less
     assert entry.within_tolerance, entry
+
+
+def test_an_answer_tells_fit_how_fast_the_next_one_will_be(capsys):
+    def speed() -> dict:
+        assert main(["fit", str(TINY), "--ctx", "256", "--backend", "cpu", "--json"]) == 0
+        return json.loads(capsys.readouterr().out)["speed"]
+
+    assert speed()["decode_tok_s_expected"] is None
+    params = SamplingParams(temperature=0, max_tokens=40, draft="off", ignore_eos=True)
+    try:
+        engine = open_engine(TINY, EngineOptions(ctx=256, backend="cpu"))
+    except BackendError as error:
+        pytest.skip(error.message)
+    with engine:
+        list(engine.generate([5, 6, 7], params))
+    (entry,), told = read(), speed()
+    assert told["basis"].startswith("as answers here were decoded: ") and "F32 weights" in told["basis"]
+    assert told["decode_tok_s_expected"] * told["read_bytes_per_token"] == pytest.approx(entry.measured.decode_bytes_s)
