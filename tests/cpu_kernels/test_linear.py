@@ -84,8 +84,8 @@ def test_rows_decode_to_the_reference_bits(kind: GGMLType) -> None:
 
 @pytest.mark.parametrize("kind", ALL_TYPES, ids=lambda k: k.name)
 def test_scalar_agrees_with_numpy(kind: GGMLType) -> None:
-    """Rounding a value of x costs up to 2^-15 of its block's largest (Q4_0, Q4_1: 2^-12; Q2_K, Q3_K: 2^-14 of 256 values'
-    largest): about 1e-4 of |x| |w|, in the worst case."""
+    """Rounding a value of x costs up to 2^-15 of its block's largest (Q4_0, Q4_1: 2^-12; Q2_K, Q3_K: 2^-14 of that of
+    256 values): about 1e-4 of |x| |w|, in the worst case."""
     for n_in in N_INS[kind.block_values]:
         x = activations(33, n_in).astype(np.float64)
         w = dequantize(weights(kind, 33, n_in), kind, (33, n_in)).astype(np.float64)
