@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from localinfer.history import ChatMessage
@@ -46,7 +47,7 @@ class Answering:
         self.view = screen.views[message.id]
         screen.set_status(state="reading", detail="", fraction=0.0, decode_tok_s=0.0)
         screen.report_disk()
-        screen.run_worker(self._turn(prompt), group="turn")
+        screen.run_worker(partial(self._turn, prompt), group="turn")
 
     async def _turn(self, prompt: list[Prompt]) -> None:
         screen = self._screen

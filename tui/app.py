@@ -27,7 +27,7 @@ from localinfer.tui.screens.chat import ChatScreen
 from localinfer.tui.screens.chat_commands import HOW_TO_SAVE
 from localinfer.tui.screens.confirm import ConfirmScreen
 from localinfer.tui.session import ChatSession, model_name
-from localinfer.tui.themes import DARK, LIGHT
+from localinfer.tui.themes import DARK, LIGHT, Styles
 
 
 class LocalinferApp(App[int]):
@@ -65,6 +65,7 @@ class LocalinferApp(App[int]):
         self.register_theme(DARK)
         self.register_theme(LIGHT)
         self.theme = self.settings.theme if self.settings.theme in self.available_themes else DARK.name
+        self.stylesheet = Styles(variables=self.get_css_variables())
 
     def get_default_screen(self) -> ChatScreen:
         return self.chat

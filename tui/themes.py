@@ -1,7 +1,9 @@
-"""The two themes of the app: quiet grounds, one blue for what is ours, one amber for what is going on."""
+"""The two themes of the app: quiet grounds, one blue for what is ours, one amber for what is going on. And the styles
+that have their colours."""
 
 from __future__ import annotations
 
+from textual.css.stylesheet import Stylesheet
 from textual.theme import Theme
 
 DARK = Theme(
@@ -31,3 +33,19 @@ LIGHT = Theme(
         "scrollbar-background-hover": "#fbfaf7", "scrollbar-background-active": "#fbfaf7",
     },
 )  # fmt: skip
+
+
+class Styles(Stylesheet):
+    """Textual lets all styles be read anew for every screen that is shown for the first time, the first one included
+    (50 ms). Here they are when the colours are others than before."""
+
+    _are_new = True
+
+    def set_variables(self, variables: dict[str, str]) -> None:
+        self._are_new = variables != self._variables
+        if self._are_new:
+            super().set_variables(variables)
+
+    def reparse(self) -> None:
+        if self._are_new:
+            super().reparse()

@@ -14,6 +14,14 @@ from localinfer.tui.app import LocalinferApp
 from tests.fakes.scripted_service import Answer, ScriptedService
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """A coroutine that was made and never started is a turn, or a start, that got lost."""
+    for item in items:
+        if Path(__file__).parent in item.path.parents:
+            item.add_marker(pytest.mark.filterwarnings("error:coroutine .* was never awaited:RuntimeWarning"))
+            item.add_marker(pytest.mark.filterwarnings("error::pytest.PytestUnraisableExceptionWarning"))
+
+
 @pytest.fixture(autouse=True)
 def own_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LOCALINFER_HOME", str(tmp_path / "home"))

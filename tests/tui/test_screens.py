@@ -9,6 +9,7 @@ from contextlib import nullcontext
 
 import pytest
 from rich.console import Console
+from textual.css.stylesheet import Stylesheet
 from textual.widgets import Input, OptionList
 
 import localinfer.tui.models as models
@@ -23,7 +24,7 @@ from localinfer.tui.screens.plan import PlanScreen
 from localinfer.tui.widgets.choice import Choice
 from tests.fakes.scripted_service import Answer, ScriptedService
 from tests.tui import plans
-from tests.tui.conftest import ask, shown, until
+from tests.tui.conftest import ask, ready, shown, until
 
 
 @pytest.fixture
@@ -385,3 +386,19 @@ def test_saved_conversations_tell_the_time_of_today_the_day_of_this_year_or_the_
     assert _when(noon - 3600, noon) == "11:00"
     assert _when(noon - 40 * 86400, noon) == time.strftime("%d %b", time.localtime(noon - 40 * 86400))
     assert _when(noon - 300 * 86400, noon).startswith("2025-")
+
+
+async def test_styles_are_read_anew_for_new_colours_only(make_app, monkeypatch):
+    read = []
+    reparse = Stylesheet.reparse
+    monkeypatch.setattr(Stylesheet, "reparse", lambda self: (read.append(1), reparse(self)))
+    app = make_app()
+    async with app.run_test() as pilot:
+        await ready(app)
+        await pilot.press("f1")  # a screen that was not shown before
+        await pilot.pause()
+        assert not read
+        ground = app.screen.styles.background
+        app.switch_theme()
+        await pilot.pause()
+        assert read and app.screen.styles.background != ground

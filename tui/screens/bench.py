@@ -130,7 +130,7 @@ class BenchScreen(Screen[None]):
 
     def action_run(self) -> None:
         if self._process is None and self.app.session.turn is None:
-            self.run_worker(self._run(), group="bench", exclusive=True)
+            self.run_worker(self._run, group="bench", exclusive=True)
 
     async def _run(self) -> None:
         await self.app.close_model()

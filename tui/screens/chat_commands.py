@@ -327,7 +327,7 @@ class ChatCommands(_Base):
         self.app.switch_theme()
 
     def command_quit(self, argument: str) -> None:
-        self.app.run_worker(self.app.action_quit())
+        self.app.run_worker(self.app.action_quit)
 
     def edit_externally(self) -> None:
         """Write the message in $VISUAL or $EDITOR."""
