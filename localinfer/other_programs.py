@@ -70,6 +70,11 @@ def ollama_models() -> Iterator[tuple[str, Path, os.stat_result]]:
                 continue
 
 
+def ollama_name(blob: Path) -> str:
+    """What Ollama calls the model in a file of its store; '' for one that is not of it."""
+    return next((name for name, path, _ in ollama_models() if path == blob), "")
+
+
 def _model_digest(manifest: Any) -> str:
     return str(next(x["digest"] for x in manifest["layers"] if x["mediaType"].endswith("image.model")))
 

@@ -52,6 +52,11 @@ def format_bytes(n: int) -> str:
     return f"{n} B"
 
 
+def short_bytes(n_bytes: int) -> str:
+    """`604 MiB`, `20.8 GiB`: for where room is short."""
+    return f"{n_bytes / GIB:.1f} GiB" if n_bytes >= GIB else f"{n_bytes / MIB:.0f} MiB"
+
+
 def format_bytes_both(n: int) -> str:
     """'72.00 GiB (77.31 GB)': both bases, for a line on which a verdict hangs."""
     return f"{n / GIB:.2f} GiB ({n / GB:.2f} GB)"

@@ -47,7 +47,8 @@ class Answering:
         self.view = screen.views[message.id]
         screen.set_status(state="reading", detail="", fraction=0.0, decode_tok_s=0.0)
         screen.report_disk()
-        screen.run_worker(partial(self._turn, prompt), group="turn")
+        screen.refresh_bindings()
+        screen.take_turn(partial(self._turn, prompt))
 
     async def _turn(self, prompt: list[Prompt]) -> None:
         screen = self._screen
@@ -83,6 +84,7 @@ class Answering:
         screen, view = self._screen, self.view
         self.view = None
         message = screen.session.end(event)
+        screen.refresh_bindings()
         if view is not None and message is not None:
             view.finish(message.state, note_of(message))
             screen.transcript.changed(view)

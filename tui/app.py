@@ -23,6 +23,7 @@ from localinfer.settings import Settings, load_settings, save_setting
 from localinfer.tui.bridge import SLOW_TOK_S, EngineBridge, EngineOptions, ModelFailed, SamplingParams, Service
 from localinfer.tui.commands import COMMANDS
 from localinfer.tui.hangup import terminal_is_gone, watch_terminal
+from localinfer.tui.hints import sentence
 from localinfer.tui.screens.chat import ChatScreen
 from localinfer.tui.screens.chat_commands import HOW_TO_SAVE
 from localinfer.tui.screens.confirm import ConfirmScreen
@@ -114,7 +115,7 @@ class LocalinferApp(App[int]):
             self._opening.cancel()
         self.engine_alive = False
         await self.bridge.close()
-        self.chat.set_status(state="closed", detail="", fraction=0.0)
+        self.chat.set_status(state="closed", detail="the next message loads the model again", fraction=0.0)
 
     async def check_engine(self) -> bool:
         """Ask whether the engine still lives."""
@@ -124,7 +125,7 @@ class LocalinferApp(App[int]):
     def model_failed(self, event: ModelFailed) -> None:
         self.engine_alive = False
         if event.too_slow:
-            self.push_screen(ConfirmScreen(f"{event.message}.\nStart it all the same?"), self._start_slow)
+            self.push_screen(ConfirmScreen(f"{sentence(event.message)}\nStart it all the same?"), self._start_slow)
 
     def _start_slow(self, wanted: bool | None) -> None:
         if wanted:

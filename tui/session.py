@@ -5,11 +5,13 @@ from __future__ import annotations
 import re
 import time
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any
 
 from localinfer.errors import UsageError
 from localinfer.history import ROOT, ChatMessage, SavedConversation
 from localinfer.history_store import HistoryStore
+from localinfer.other_programs import ollama_name
 from localinfer.tui.bridge import Prompt, SamplingParams, TurnDone, TurnFailed
 from localinfer.tui.markdown.rows import visible
 
@@ -18,10 +20,11 @@ FLUSH_S = 0.5  # streamed text reaches the disk at least this often
 
 
 def model_name(path: str, own_name: str = "") -> str:
-    """What to call a model: its file's name without the quantization; its own name where the file is a mere hash."""
+    """What to call a model: its file's name without the quantization; where that is a mere hash, Ollama's name for it
+    or the file's own."""
     stem = path.rpartition("/")[2].removesuffix(".gguf")
-    if own_name and re.fullmatch(r"(sha256-)?[0-9a-f]{32,}", stem):
-        return own_name
+    if re.fullmatch(r"(sha256-)?[0-9a-f]{32,}", stem):
+        return ollama_name(Path(path)) or own_name or stem
     stem = re.sub(r"-\d{5}-of-\d{5}$", "", stem)
     return re.sub(r"[.-](I?Q\d\w*|B?F\d+|TQ\d\w*|MXFP4\w*)$", "", stem, flags=re.IGNORECASE) or own_name
 

@@ -33,9 +33,10 @@ the app says so, keeps the text, and tries again with the next message.
 
 ## Models and memory
 
-The list of models finds localinfer's own folder, the Hugging Face cache, LM Studio's and Ollama's models, with a
-verdict for each at the current context. The plan screen shows where the memory would go, what is missing and what
-would help; a repair is one key.
+The list of models finds localinfer's own folder, the Hugging Face cache, LM Studio's and Ollama's models, also where
+their settings have moved them, with a verdict for each at the current context. What belongs to another program is never
+deleted; the app says how that program does it. The plan screen shows where the memory would go, what is missing and
+what would help; a repair is one key.
 
 ![Plan](pictures/plan.svg)
 

@@ -15,7 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from textual.widgets import Input
+from textual.widgets import Input, OptionList
 
 from localinfer.engine.params import EngineOptions
 from localinfer.history_store import HistoryStore
@@ -54,6 +54,7 @@ MODELS = (
     ("gemma-3-12b-q4_k", "huggingface"), ("llama-3.1-8b-q4_k", "lmstudio"), ("qwen3-0.6b-q8_0", "localinfer"),
     ("qwen3-30b-a3b-q4_k", "localinfer"), ("qwen3-8b-bf16", "ollama"), ("llama-3.3-70b-q4_k", "huggingface"),
 )  # fmt: skip
+NOON = 1_735_732_800  # of the first day of 2025, UTC
 WIDE, NORMAL, SMALL = (120, 36), (96, 30), (40, 12)
 Act = Callable[[Any], Awaitable[None]]
 
@@ -141,18 +142,19 @@ async def models(pilot: Any) -> None:
 
 async def conversations(pilot: Any) -> None:
     store = pilot.app.session.store
-    for title in (
-        "Sourdough at 24 degrees",
-        "Rust lifetimes, once more",
-        "Letter to the landlord",
-        "Orbital mechanics",
-    ):
+    titles = ("Sourdough at 24 degrees", "Rust lifetimes, once more", "Letter to the landlord", "Orbital mechanics")
+    for day, title in enumerate(titles):
         saved = store.new()
         saved.add(0, "user", title)
         saved.add(1, "assistant", "…", state="eos")
         saved.pin(title.startswith("Rust"))
         saved.close()
+        os.utime(saved.file_path, (NOON + day * 86_400,) * 2)
     pilot.app.chat.command_chats("")
+    while not any(options.option_count for options in pilot.app.screen.query(OptionList)):
+        await asyncio.sleep(0.01)
+    for box in pilot.app.screen.query(Input):
+        box.cursor_blink = False
     await settle(pilot)
 
 
@@ -167,7 +169,7 @@ async def bench(pilot: Any) -> None:
     rows = measured(1.0)
     screen.earlier, screen.rows = SavedRun("2026-01-05 09:30", tuple(measured(0.8))), rows
     screen._show()
-    screen._say("done: s saves this run")
+    screen._say("Done: s saves this run.")
     await settle(pilot)
 
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import pytest
 
 from localinfer.tui.widgets.status_bar import StatusLine
+from tests.fakes.scripted_service import Answer
 from tests.tui.conftest import ask, ready, until
 from tests.tui.plans import small
 
-FEW_KEYS = "⏎ send f1 help esc stop ^n new ^r again ^q quit"
-KEYS = "⏎ send f1 help esc stop ^n new ^r again ^↑ browse ^b chats ^o models ^g tree f2 plan ^q quit"
+FEW_KEYS = "⏎ send f1 help ^n new ^r again ^↑ browse ^q quit"
+KEYS = "⏎ send f1 help ^n new ^r again ^↑ browse ^b chats ^o models ^g tree f2 plan ^q quit"
 
 FULL = StatusLine(
     "ready", context_used=3900, context_limit=4096, when_full="then it stops", cached_tokens=34, prompt_tokens=39,
@@ -107,9 +108,9 @@ async def test_keys_are_those_of_what_has_the_focus(make_app):
         await ready(app)
         await ask(pilot, "go")
         bar = app.chat.query_one("KeyBar")
-        assert "send" in bar.render().plain and "branch" not in bar.render().plain
+        assert "send" in bar.render().plain and "copy code" not in bar.render().plain
         app.chat.transcript.focus()
-        await until(lambda: "branch" in bar.render().plain and "send" not in bar.render().plain)
+        await until(lambda: "copy code" in bar.render().plain and "send" not in bar.render().plain)
 
 
 async def test_a_key_can_be_clicked(make_app):
@@ -122,3 +123,27 @@ async def test_a_key_can_be_clicked(make_app):
         await pilot.click(bar, offset=(x, 0))
         await until(lambda: app.screen is not app.chat)
         assert type(app.screen).__name__ == "HelpScreen"
+
+
+async def test_esc_is_among_the_keys_while_it_stops_something(make_app):
+    answer = Answer("one two three", hold_at=1)
+    app = make_app(answer)
+    async with app.run_test(size=(120, 30)) as pilot:
+        await ready(app)
+        bar = app.chat.query_one("KeyBar")
+        assert "stop" not in bar.render().plain
+        await ask(pilot, "count", wait=False)
+        await until(lambda: "esc stop" in bar.render().plain)
+        await app.chat.action_stop_answer()
+        answer.released.set()
+        await until(lambda: "stop" not in bar.render().plain)
+
+
+async def test_branches_are_among_the_keys_where_there_are_some(make_app):
+    app = make_app()
+    async with app.run_test(size=(120, 30)) as pilot:
+        await ask(pilot, "go")
+        app.chat.transcript.focus()
+        bar = app.chat.query_one("KeyBar")
+        await until(lambda: "copy" in bar.render().plain)
+        assert "branch" not in bar.render().plain and "unfold" not in bar.render().plain

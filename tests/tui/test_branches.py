@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from localinfer.tui.widgets.tree_panel import TreePanel
 from tests.fakes.scripted_service import Answer
 from tests.tui.conftest import ask, finished, shown, until
 
@@ -106,3 +107,17 @@ async def test_copying_a_message_and_a_code_block(make_app):
         await pilot.press("c")
         await pilot.pause()
         assert app.clipboard == "Look:\n\n```python\nx = 1\n```\n"
+
+
+async def test_in_a_narrow_window_the_tree_takes_the_place_of_the_conversation(make_app):
+    app = make_app(Answer("**Paris** is"), Answer("`Lyon`"))
+    async with app.run_test(size=(40, 12)) as pilot:
+        await ask(pilot, "capital?")
+        app.chat.command_tree("")
+        await pilot.pause()
+        panel, column = app.chat.query_one(TreePanel), app.chat.query_one("#column")
+        assert panel.region.x == 0 and not column.display
+        assert [str(option.prompt) for option in panel.options] == ["› capital?", "Paris is"]
+        await pilot.press("enter")
+        await pilot.pause()
+        assert column.display and not panel.display and app.focused is app.chat.composer

@@ -12,6 +12,7 @@ from localinfer.engine.params import EngineOptions
 from localinfer.errors import DoesNotFit, TooSlow
 from localinfer.settings import Settings
 from localinfer.tui.app import LocalinferApp
+from localinfer.tui.hints import sentence
 from localinfer.tui.screens.confirm import ConfirmScreen
 from localinfer.tui.widgets.message_view import MessageView
 from tests.fakes.scripted_service import KILLED, Answer, ScriptedService, long_markdown
@@ -86,7 +87,7 @@ async def test_a_killed_engine_leaves_the_text_and_is_started_again(make_app, st
     app = make_app(service=service)
     async with app.run_test() as pilot:
         await ask(pilot, "go")
-        assert "one two three" in shown(app) and KILLED.message in shown(app)
+        assert "one two three" in shown(app) and sentence(KILLED.message) in shown(app)
         assert app.chat.status_bar.line.state == "failed"
         await pilot.press("ctrl+r")
         await until(lambda: "better" in shown(app) and app.session.turn is None)
@@ -98,8 +99,8 @@ async def test_a_model_that_does_not_fit_says_so(make_app):
     service = ScriptedService(open_error=DoesNotFit("needs 30 GiB, 20 GiB may be used", "--ctx 4096 would do"))
     app = make_app(service=service)
     async with app.run_test() as pilot:
-        await until(lambda: "needs 30 GiB" in shown(app))
-        assert "a context of 4096 (/reload 4096) would do" in shown(app)
+        await until(lambda: "Needs 30 GiB" in shown(app))
+        assert "A context of 4096 (/reload 4096) would do." in shown(app)
         await ask(pilot, "hello?")
         assert [m.text for m in app.session.conversation.path()] == ["hello?"]
 
@@ -396,3 +397,19 @@ async def test_a_turn_that_the_end_of_the_app_overtakes_leaves_nothing_behind(ma
         await pilot.pause()
     gc.collect()  # a coroutine that was never started complains when it is collected, which fails this test
     assert app.bridge.service.asked == []
+
+
+async def test_without_a_model_the_chat_says_how_to_get_one(make_app):
+    app = make_app(model="")
+    async with app.run_test(size=(40, 12)) as pilot:
+        await pilot.press("escape")
+        await until(lambda: app.screen is app.chat)
+        assert "Ctrl+O" in str(app.chat.query_one("#welcome-model").content)
+
+
+async def test_a_full_disk_is_seen_in_a_narrow_window_too(make_app):
+    app = make_app()
+    async with app.run_test(size=(40, 12)) as pilot:
+        await ask(pilot, "hello")
+        app.chat.set_status(unsaved="No space left on device")
+        assert "not saved" in app.chat.status_bar.render().plain

@@ -9,8 +9,9 @@ from localinfer.errors import UsageError
 from localinfer.tui.attachments import MAX_BYTES, attach, path_being_typed, path_completions
 from localinfer.tui.commands import COMMANDS, completions, parse_command
 from localinfer.tui.screens.chat_commands import ChatCommands
+from localinfer.tui.screens.details import DetailsScreen
 from tests.fakes.scripted_service import Answer
-from tests.tui.conftest import ask, finished
+from tests.tui.conftest import ask, finished, until
 
 
 async def test_ctrl_j_breaks_the_line_and_enter_sends(make_app):
@@ -47,10 +48,33 @@ async def test_a_paste_never_sends_and_a_large_one_is_folded(make_app):
         big = "\n".join(f"row {i}" for i in range(100))
         await composer._on_paste(events.Paste(big))
         await pilot.pause()
-        assert composer.text == f"look: [paste 1: 100 lines, {len(big)} characters]"
+        assert composer.text == f"look: [paste 1: 100 lines, {len(big):,} characters]"
         await pilot.press("enter")
         await finished(app)
         assert app.bridge.service.asked[0][0] == [("user", f"look: {big}")]
+
+
+async def test_end_at_the_end_of_the_text_is_the_conversations(make_app):
+    app = make_app(Answer("line\n\n" * 60))
+    async with app.run_test(size=(80, 24)) as pilot:
+        await ask(pilot, "go")
+        await pilot.press("pageup", "a", "home", "end")
+        assert not app.chat.transcript.following and app.chat.composer.cursor_location == (0, 1)
+        await pilot.press("end")
+        await pilot.pause()
+        assert app.chat.transcript.following
+
+
+async def test_the_commands_leave_room_for_what_is_typed_in_a_low_window(make_app):
+    app = make_app()
+    async with app.run_test(size=(40, 12)) as pilot:
+        await pilot.press("/")
+        await pilot.pause()
+        assert app.chat.completion.menu.size.height == 3 and app.chat.composer.region.bottom <= 11
+        assert app.chat.completion.menu.render().plain.rstrip().endswith(f"↓ {len(COMMANDS) - 3} more")
+        await pilot.press(*["down"] * 5)
+        assert app.chat.completion.menu.value == "/edit"
+        assert "/edit" in app.chat.completion.menu.render().plain
 
 
 async def test_a_slash_offers_commands_and_tab_completes(make_app):
@@ -66,6 +90,17 @@ async def test_a_slash_offers_commands_and_tab_completes(make_app):
         assert app.session.conversation.system == "hi" and app.chat.composer.text == ""
         await ask(pilot, "q")
         assert app.bridge.service.asked[0][0] == [("system", "hi"), ("user", "q")]
+
+
+async def test_set_alone_shows_what_there_is_and_a_wrong_name_is_said(make_app):
+    app = make_app()
+    async with app.run_test(size=(40, 12)) as pilot:
+        await ask(pilot, "/set", wait=False)
+        await until(lambda: isinstance(app.screen, DetailsScreen))
+        assert ("top_k", "40") in app.screen.rows
+        await pilot.press("escape")
+        await ask(pilot, "/set warmth 3", wait=False)
+        await until(lambda: any("found 'warmth'" in n.message for n in app._notifications))
 
 
 async def test_settings_of_a_conversation_reach_the_engine(make_app):

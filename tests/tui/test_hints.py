@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from localinfer.tui.hints import in_app_words
+from localinfer.tui.hints import in_app_words, sentence
 
 
 @pytest.mark.parametrize(
@@ -23,3 +23,18 @@ from localinfer.tui.hints import in_app_words
 )  # fmt: skip
 def test_options_of_the_command_line_become_keys_and_commands(hint, words):
     assert in_app_words(hint) == words
+
+
+@pytest.mark.parametrize(
+    ("raw", "said"),
+    [
+        ("the engine process was killed (SIGKILL)", "The engine process was killed (SIGKILL)."),
+        ("cannot read /a/b.gguf", "Cannot read /a/b.gguf"),
+        ("hf:a/b: not found", "hf:a/b: not found."),
+        ("localinfer pull demo", "localinfer pull demo."),
+        ("Paris.", "Paris."),
+        ("", ""),
+    ],
+)
+def test_messages_stand_alone(raw: str, said: str):
+    assert sentence(raw) == said

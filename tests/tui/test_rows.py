@@ -32,6 +32,15 @@ def test_a_word_of_several_styles_is_not_broken_between_them():
     assert rows[1] == [("bo", ("strong",)), ("ld", ())]
 
 
+def test_what_belongs_together_is_not_torn():
+    family, flags = "👨\u200d👩\u200d👧\u200d👦", "🇩🇪🇫🇷"
+    assert lines(family * 3, 3) == [family] * 3
+    assert lines(flags + "👍🏽", 3) == ["🇩🇪", "🇫🇷", "👍🏽"]
+    assert lines("we don’t", 7) == ["we", "don’t"]
+    assert lines("中文，测试。", 4) == ["中", "文，", "测", "试。"]
+    assert lines("「引用」です", 6) == ["「引", "用」で", "す"]
+
+
 def test_an_empty_text_is_one_row():
     assert wrap([], 10) == [[]]
 

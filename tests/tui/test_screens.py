@@ -6,22 +6,27 @@ import io
 import json
 import time
 from contextlib import nullcontext
+from dataclasses import replace
 
 import pytest
+from rich.cells import cell_len
 from rich.console import Console
 from textual.css.stylesheet import Stylesheet
-from textual.widgets import Input, OptionList
+from textual.widgets import Input, OptionList, ProgressBar
 
 import localinfer.tui.models as models
 from localinfer.errors import UsageError
+from localinfer.history_store import ConversationInfo
 from localinfer.store import OURS_TO_DELETE
 from localinfer.tui.models import ModelRow
 from localinfer.tui.screens.ask_text import AskTextScreen
 from localinfer.tui.screens.confirm import ConfirmScreen
-from localinfer.tui.screens.conversations import ConversationsScreen
-from localinfer.tui.screens.models import ModelsScreen
+from localinfer.tui.screens.conversations import ConversationsScreen, label
+from localinfer.tui.screens.models import ModelsScreen, shortened
 from localinfer.tui.screens.plan import PlanScreen
+from localinfer.tui.session import model_name
 from localinfer.tui.widgets.choice import Choice
+from localinfer.tui.widgets.dialog_keys import DialogKeys
 from tests.fakes.scripted_service import Answer, ScriptedService
 from tests.tui import plans
 from tests.tui.conftest import ask, ready, shown, until
@@ -99,7 +104,7 @@ async def test_a_conversation_is_exported_and_imported(make_app, tmp_path):
             await pilot.pause()
         assert "## User\n\ncapital?" in (tmp_path / "out.md").read_text(encoding="utf-8")
         assert json.loads((tmp_path / "out.json").read_text(encoding="utf-8"))["messages"][1]["text"] == "Paris"
-        assert any("cannot write" in n.message for n in app._notifications)
+        assert any("Cannot write" in n.message for n in app._notifications)
         await ask(pilot, "/new", wait=False)
         await pilot.pause()
         assert shown(app) == ""
@@ -190,12 +195,15 @@ async def test_a_pull_shows_progress_stops_and_goes_on(make_app, three_models, m
         await until(lambda: "of 100 B" in str(screen.query_one("#pull-text").content))
         await pilot.press("s")
         await until(lambda: not screen.pulling)
-        assert any("paused" in n.message for n in app._notifications)
+        assert "Paused: p goes on." in str(screen.query_one("#pull-text").content)
         await pilot.press("p")
         await pilot.pause()
         assert app.screen.query_one(Input).value == "hf:a/b:Q4_0"
         await pilot.press("enter")
         await until(lambda: len(tries) == 2 and not screen.pulling)
+
+
+NO_SUCH = "No such repository.\nLook at its name."
 
 
 async def test_a_failing_pull_says_why(make_app, three_models, monkeypatch):
@@ -207,7 +215,8 @@ async def test_a_failing_pull_says_why(make_app, three_models, monkeypatch):
     async with app.run_test(size=(100, 24)) as pilot:
         screen = await open_models(app)
         screen._start_pull("hf:x/y")
-        await until(lambda: any("no such repository" in n.message for n in app._notifications))
+        await until(lambda: any(n.message == NO_SUCH for n in app._notifications))
+        assert "p tries again" in str(screen.query_one("#pull-text").content)
         await pilot.pause()
 
 
@@ -324,6 +333,21 @@ def test_the_list_has_what_lies_beside_the_open_model_and_knows_what_may_be_dele
     assert [ModelRow("m", "m", 1, source).deletable for source in OURS_TO_DELETE] == [True] * len(OURS_TO_DELETE)
 
 
+def test_a_file_that_is_named_by_its_hash_has_ollamas_name(monkeypatch, tmp_path):
+    digest = "ab" * 32
+    root = tmp_path / "ollama"
+    manifest = root / "manifests" / "registry.ollama.ai" / "library" / "llama3.2" / "3b"
+    manifest.parent.mkdir(parents=True)
+    layer = {"mediaType": "application/vnd.ollama.image.model", "digest": f"sha256:{digest}"}
+    manifest.write_text(json.dumps({"layers": [layer]}))
+    blob = root / "blobs" / f"sha256-{digest}"
+    blob.parent.mkdir()
+    blob.write_bytes(b"GGUF")
+    monkeypatch.setenv("OLLAMA_MODELS", str(root))
+    assert model_name(str(blob), "Llama 3.2 Instruct") == "llama3.2:3b"
+    assert model_name(f"/elsewhere/{'cd' * 32}", "Its Own Name") == "Its Own Name"
+
+
 def test_one_file_of_ollamas_is_one_row_with_all_its_names(monkeypatch, tmp_path):
     from localinfer.store import LocalModel
 
@@ -402,3 +426,54 @@ async def test_styles_are_read_anew_for_new_colours_only(make_app, monkeypatch):
         app.switch_theme()
         await pilot.pause()
         assert read and app.screen.styles.background != ground
+
+
+async def test_a_click_on_a_dialogs_key_is_as_good_as_the_key(make_app):
+    app, answers = make_app(), []
+    async with app.run_test(size=(60, 20)) as pilot:
+        for key, answer in (("y", True), ("n", False)):
+            app.push_screen(ConfirmScreen("Really?"), answers.append)
+            await pilot.pause()
+            x = app.screen.query_one(DialogKeys).render().plain.index(key + " ")
+            await pilot.click(DialogKeys, offset=(x + 2, 0))
+            await until(lambda answer=answer: answers[-1:] == [answer])
+
+
+async def test_an_empty_list_of_conversations_says_so(make_app):
+    app = make_app()
+    async with app.run_test(size=(40, 12)) as pilot:
+        await pilot.press("ctrl+b")
+        await until(lambda: isinstance(app.screen, ConversationsScreen))
+        none = app.screen.query_one("#chats-none")
+        await until(lambda: none.display and "No conversations yet" in str(none.content))
+        await pilot.press("x")
+        await until(lambda: "Nothing found" in str(none.content))
+
+
+@pytest.mark.parametrize("width", [33, 51, 81])
+def test_a_conversation_is_one_line_with_its_day_at_the_right(width):
+    info = ConversationInfo("1", "A rather long title of a conversation " * 4, 1_600_000_000.0, 12, True)
+    line = label(info, False, width).plain
+    assert cell_len(line) == width and line.startswith("★ A rather") and line.endswith("2020-09-13")
+    two = label(replace(info, excerpt="found here " * 20), False, width).plain.split("\n")
+    assert len(two) == 2 and cell_len(two[1]) <= width
+
+
+def test_names_are_shortened_in_the_middle():
+    assert shortened("qwen3", 9) == "qwen3"
+    assert shortened("DeepSeek-R1-Distill-Qwen-32B-Q4_K_M", 16) == "DeepSeek-…Q4_K_M"
+    assert cell_len(shortened("日本語日本語日本語", 9)) <= 9
+
+
+async def test_the_pull_and_its_bar_are_seen_in_a_low_window(make_app, three_models, monkeypatch):
+    monkeypatch.setattr("localinfer.tui.screens.models.pull", lambda reference, progress: progress(3, 100))
+    app = make_app(service=ScriptedService(planner=planner), model="")
+    async with app.run_test(size=(40, 12)) as pilot:
+        screen = await open_models(app)
+        screen.pulling = "hf:somebody/Some-Very-Long-Name-Of-A-Model-GGUF:Q4_K_M"
+        screen.query_one("#pull-area").display = True
+        screen._progress(120, 1000)
+        await pilot.pause()
+        bar = screen.query_one(ProgressBar)
+        assert bar.region.height == 1 and bar.region.bottom <= 12
+        assert str(screen.query_one("#pull-text").content).startswith("120 B of 1000 B, 12 %")

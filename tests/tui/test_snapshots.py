@@ -32,15 +32,14 @@ def same(snap_compare, tmp_path: Path, size: tuple[int, int], theme: str, act: g
     return snap_compare(app, terminal_size=size, run_before=run_before)
 
 
+SCREENS = (gallery.chat, gallery.models, gallery.plan, gallery.bench, gallery.conversations)
+
+
 @pytest.mark.parametrize("theme", [DARK.name, LIGHT.name])
 @pytest.mark.parametrize("size", SIZES, ids=lambda size: f"{size[0]}x{size[1]}")
-def test_chat(snap_compare, tmp_path, size, theme):
-    assert same(snap_compare, tmp_path, size, theme, gallery.chat)
-
-
-@pytest.mark.parametrize("size", SIZES[:2], ids=lambda size: f"{size[0]}x{size[1]}")
-def test_plan(snap_compare, tmp_path, size):
-    assert same(snap_compare, tmp_path, size, DARK.name, gallery.plan)
+@pytest.mark.parametrize("act", SCREENS, ids=lambda act: act.__name__)
+def test_screen(snap_compare, tmp_path, act, size, theme):
+    assert same(snap_compare, tmp_path, size, theme, act)
 
 
 def test_branches(snap_compare, tmp_path):

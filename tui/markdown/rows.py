@@ -11,7 +11,18 @@ Styles = tuple[str, ...]
 Run = tuple[str, Styles]
 Row = list[Run]
 
-_PIECES = re.compile(r"\n|[^\S\n]+|[^\s\u1100-\U0010ffff]+|[^\s]")  # wide scripts may break anywhere
+# Between the characters of wide scripts a row may break, but no cluster is torn (flags, skin tones, joined emoji), no
+# row begins with a closing mark and none ends with an opening one.
+_WIDE = (
+    r"\u1100-\u115f\u2e80-\u3000\u3003-\u3007\u3012-\u303e\u3041-\ua4cf\uac00-\ud7a3\uf900-\ufaff\ufe30-\ufe6f"
+    r"\uff00\uff02-\uff07\uff0a\uff0b\uff0d-\uff19\uff1c-\uff1e\uff20-\uff3a\uff3e-\uff5a\uff5e"
+    r"\uffe0-\uffe6\U0001f000-\U0001faff\U00020000-\U0003fffd"
+)
+_OPENING, _CLOSING = r"「『（［｛〈《【〔“‘", r"、。，．：；！？）］｝〉》」』】〕”’,.:;!?)"
+_FLAG = r"[\U0001f1e6-\U0001f1ff]{2}"
+_EXTENDED = r"(?:\u200d[^\s]|[\u0300-\u036f\u20e3\ufe0e\ufe0f\U0001f3fb-\U0001f3ff\U000e0020-\U000e007f])*"
+_CLUSTER = re.compile(rf"[{_OPENING}]*(?:{_FLAG}|[{_WIDE}]{_EXTENDED})[{_CLOSING}]*")
+_PIECES = re.compile(rf"\n|[^\S\n]+|{_CLUSTER.pattern}|[^\s{_WIDE}]+")
 _CONTROLS = {code: chr(0x2400 + code) for code in range(0x20) if code not in (0x09, 0x0A)}
 _CONTROLS |= {0x7F: "␡"} | {code: "�" for code in range(0x80, 0xA0)}
 _CONTROLS |= {code: "�" for code in (0x2028, 0x2029, *range(0x202A, 0x202F), *range(0x2066, 0x206A), 0xFEFF)}
@@ -85,7 +96,7 @@ def _words(runs: Iterable[Run]) -> Iterator[Row]:
     word: Row = []
     for text, styles in runs:
         for piece in _PIECES.findall(text):
-            breaks = piece.isspace() or ord(piece[0]) >= 0x1100
+            breaks = piece.isspace() or (ord(piece[0]) >= 0x1100 and _CLUSTER.match(piece) is not None)
             if word and breaks:
                 yield word
                 word = []

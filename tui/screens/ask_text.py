@@ -12,6 +12,8 @@ from textual.content import Content
 from textual.screen import ModalScreen
 from textual.widgets import Input, Static
 
+from localinfer.tui.widgets.dialog_keys import DialogKeys
+
 
 class AskTextScreen(ModalScreen[str]):
     """Dismissed with the text, or with '' for Esc."""
@@ -26,8 +28,9 @@ class AskTextScreen(ModalScreen[str]):
         with Vertical(classes="dialog small"):
             yield Static(Content(self.question), classes="dialog-text")
             yield Input(self.value, placeholder=self.placeholder, compact=True)
-            hint = f"e.g. {self.placeholder}  ·  " if self.placeholder else ""
-            yield Static(Content(f"{hint}Enter goes on · Esc closes"), classes="dialog-keys")
+            if self.placeholder:
+                yield Static(Content(f"e.g. {self.placeholder}"), classes="dialog-example")
+            yield DialogKeys(("enter", "Enter", "goes on"), ("escape", "Esc", "closes"))
 
     @on(Input.Submitted)
     def _submitted(self, event: Input.Submitted) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from rich.style import Style
 from rich.text import Text
+from textual import work
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
@@ -26,7 +27,14 @@ from localinfer.tui.widgets.key_bar import KeyBar
 if TYPE_CHECKING:
     from localinfer.tui.app import LocalinferApp
 
-COLUMNS = "kind      depth  KV            tok/s"
+FIXED = 26  # cells of a line beside the KV type, the bar and the change
+NARROW = 60  # below that there is no room for bars
+
+
+NEVER_RUN = (
+    "r measures prefill and decode at growing depth of the context, which takes a minute or more. "
+    "The model of the chat is closed meanwhile; the next message loads it again."
+)
 
 
 class BenchTable(Widget):
@@ -52,7 +60,7 @@ class BenchTable(Widget):
     def render(self) -> Text:
         if not self.rows:
             return Text()
-        lines = [Text(COLUMNS, self._style("muted"))]
+        lines = [Text(f"{'kind':<8} {'depth':>6}  {'KV':<{self._kv_cells}} {'tok/s':>8}", self._style("muted"))]
         for previous, row in zip([None, *self.rows], self.rows, strict=False):
             if previous is not None and previous.kind != row.kind:
                 lines.append(Text())
@@ -61,10 +69,10 @@ class BenchTable(Widget):
 
     def _line(self, row: BenchRow) -> Text:
         fastest = max(r.tok_s for r in self.rows if r.kind == row.kind)
-        room = max(4, self.size.width - len(COLUMNS) - 12)
-        bar = "━" * max(1, round(room * row.tok_s / fastest)) if fastest else ""
+        room = self.size.width - FIXED - self._kv_cells - 8 if self.size.width >= NARROW else 0
+        bar = "  " + "━" * max(1, round(room * row.tok_s / fastest)) if fastest and room > 0 else ""
         line = Text.assemble(
-            (f"{row.kind:<8} {row.depth:>6}  {row.kv:<10} {row.tok_s:>8.1f}  ", self._style("text")),
+            (f"{row.kind:<8} {row.depth:>6}  {row.kv:<{self._kv_cells}} {row.tok_s:>8.1f}", self._style("text")),
             (bar, self._style(row.kind)),
         )
         before = self.earlier.get(row.key)
@@ -72,6 +80,10 @@ class BenchTable(Widget):
             change = row.tok_s / before - 1
             line.append(f" {change:+.0%}", self._style("better" if change >= 0 else "worse"))
         return line
+
+    @property
+    def _kv_cells(self) -> int:
+        return max(2, *(len(row.kv) for row in self.rows))
 
     def _style(self, name: str) -> Style:
         return self.get_component_rich_style(f"bench--{name}")
@@ -115,9 +127,10 @@ class BenchScreen(Screen[None]):
         if run is not None:
             self._say(f"r runs. Compared with {run.when}; c chooses another run.")
         else:
-            self._say("r runs: prefill and decode at growing depth.")
+            self._say(NEVER_RUN)
 
     def _show(self) -> None:
+        self.refresh_bindings()
         self.query_one(BenchTable).show(self.rows, self.earlier.rates if self.earlier else {})
         self.query_one(BenchPlot).show(self.rows, self.earlier.rows if self.earlier else ())
 
@@ -128,15 +141,24 @@ class BenchScreen(Screen[None]):
     def _say(self, text: str) -> None:
         self.query_one("#bench-said", Static).update(Content(text))
 
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Keys that have nothing to act on are not shown."""
+        if action == "run":
+            return self._process is None
+        if action == "save":
+            return bool(self.rows)
+        return super().check_action(action, parameters)
+
     def action_run(self) -> None:
         if self._process is None and self.app.session.turn is None:
-            self.run_worker(self._run, group="bench", exclusive=True)
+            self._run()
 
+    @work(group="bench", exclusive=True)
     async def _run(self) -> None:
         await self.app.close_model()
         self.rows = []
         self._show()
-        self._say("measuring …")
+        self._say("Measuring … Esc stops it.")
         options = self.app.options
         line = command(self.path, options.kv, options.ctx or 4096, options.backend)
         try:
@@ -144,9 +166,10 @@ class BenchScreen(Screen[None]):
                 *line, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
             )
         except OSError as error:
-            self._say(f"cannot start the measurement: {error.strerror}")
+            self._say(f"The measurement cannot be started: {error.strerror}.")
             return
         process = self._process
+        self.refresh_bindings()
         assert process.stdout is not None and process.stderr is not None
         complaints = asyncio.create_task(process.stderr.read())
         async for text in process.stdout:
@@ -156,22 +179,20 @@ class BenchScreen(Screen[None]):
                 self._show()
         code = await process.wait()
         self._process = None
+        self.refresh_bindings()
         said = (await complaints).decode("utf-8", "replace").strip().splitlines()
-        self._say("done: s saves this run" if code == 0 else "\n".join(said[-2:]) or f"ended with status {code}")
+        self._say("Done: s saves this run." if code == 0 else "\n".join(said[-2:]) or f"It ended with status {code}.")
 
     def action_save(self) -> None:
-        if not self.rows:
-            self._say("nothing measured yet: r runs")
-            return
         try:
-            self._say(f"saved: {save_run(self._folder, self.model, self.rows)}")
+            self._say(f"Saved: {save_run(self._folder, self.model, self.rows)}")
         except OSError as error:
-            self._say(f"cannot save: {error.strerror}")
+            self._say(f"It cannot be saved: {error.strerror}.")
 
     def action_compare(self) -> None:
         runs = saved_runs(self._folder, self.model)
         if not runs:
-            self._say("no saved run of this model: r runs, s saves")
+            self._say("No saved run of this model: r runs, s saves.")
             return
 
         def chosen(number: int | None) -> None:

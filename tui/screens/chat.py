@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -31,7 +32,7 @@ from localinfer.tui.bridge import (
 )
 from localinfer.tui.commands import BY_NAME, parse_command
 from localinfer.tui.completion import Completion
-from localinfer.tui.hints import in_app_words
+from localinfer.tui.hints import complaint, in_app_words, sentence
 from localinfer.tui.markdown.blocks import warm_up
 from localinfer.tui.screens.chat_commands import ChatCommands
 from localinfer.tui.session import ChatSession, model_name
@@ -62,7 +63,8 @@ class ChatScreen(ChatCommands, Screen[None]):
     AUTO_FOCUS = "Composer"
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("f1", "command('help')", "help"),
-        Binding("escape", "escape", "stop"),
+        Binding("escape", "stop_answer", "stop"),
+        Binding("escape", "escape", "back", show=False),
         Binding("ctrl+n", "command('new')", "new"),
         Binding("ctrl+r", "command('regenerate')", "again"),
         Binding("ctrl+up", "browse", "browse", key_display="^↑"),
@@ -115,6 +117,8 @@ class ChatScreen(ChatCommands, Screen[None]):
         self.memory_bar = self.query_one(MemoryBar)
         self.completion = Completion(self.composer, self.query_one(CompletionMenu))
         self.show_conversation()
+        if not self.app.model_path:
+            self.query_one("#welcome-model", Static).update("No model is loaded: Ctrl+O lists them.")
         self.set_interval(SAVE_AGAIN_S, self._save_again)
 
     def take_settings(self, settings: Settings) -> None:
@@ -157,7 +161,8 @@ class ChatScreen(ChatCommands, Screen[None]):
 
     def add_notice(self, text: str, hint: str = "") -> None:
         """Something that went wrong, in the flow of the conversation (it is not part of it, and not saved)."""
-        view = MessageView(NOTICE_ID, "notice", "Problem", text + (f"\n{hint}" if hint else ""))
+        lines = [sentence(line) for line in f"{text}\n{hint}".split("\n") if line]
+        view = MessageView(NOTICE_ID, "notice", "Problem", "\n".join(lines))
         self.transcript.append(view)
         self.show_title()
 
@@ -189,7 +194,7 @@ class ChatScreen(ChatCommands, Screen[None]):
             text, _ = attach(text)
         except LocalinferError as error:
             self.composer.put(text)
-            self.notify(error.message, severity="error")
+            self.notify(complaint(error), severity="error", markup=False)
             return
         self.session.say(text, self._parent_of_edit())
         self.leave_edit()
@@ -207,6 +212,10 @@ class ChatScreen(ChatCommands, Screen[None]):
 
     def start_answer(self, parent: int | None = None, going_on: ChatMessage | None = None) -> None:
         self.answering.begin(parent, going_on)
+
+    @work(group="turn")
+    async def take_turn(self, turn: Callable[[], Awaitable[None]]) -> None:
+        await turn()
 
     # what comes back
 
@@ -273,12 +282,20 @@ class ChatScreen(ChatCommands, Screen[None]):
 
     # keys
 
-    async def action_escape(self) -> None:
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Esc stops an answer, where one is being written; else it leads back to the composer."""
+        if action == "stop_answer":
+            return self.session.turn is not None and self.editing is None
+        return super().check_action(action, parameters)
+
+    async def action_stop_answer(self) -> None:
+        await self.stop()
+        self.composer.focus()
+
+    def action_escape(self) -> None:
         if self.editing is not None:
             self.leave_edit()
             self.composer.put("")
-        elif self.session.turn is not None:
-            await self.stop()
         else:
             self.transcript.action_follow()
         self.composer.focus()
@@ -313,7 +330,7 @@ class ChatScreen(ChatCommands, Screen[None]):
     def _follow_changed(self, event: Transcript.FollowChanged) -> None:
         badge = self.query_one("#badge")
         badge.display = not event.following
-        badge.query_one(Static).update(f"↓ {event.n_below} more  End" if event.n_below else "↓ End")
+        badge.query_one(Static).update(f"↓ {event.n_below:,} more · End" if event.n_below else "↓ End")
 
     @on(Transcript.Sibling)
     def _sibling(self, event: Transcript.Sibling) -> None:
@@ -327,24 +344,39 @@ class ChatScreen(ChatCommands, Screen[None]):
     @on(TreePanel.Chosen)
     def _branch_chosen(self, event: TreePanel.Chosen) -> None:
         self.show_branch(event.message_id)
+        self.uncover()
 
     @on(TreePanel.Left)
     def _tree_left(self) -> None:
         self.run_command(BY_NAME["tree"], "")
+
+    @on(Composer.AtEnd)
+    def _at_end(self) -> None:
+        self.transcript.action_follow()
 
     # completion
 
     @on(TextArea.Changed)
     def _typed(self, event: TextArea.Changed) -> None:
         self.completion.show()
-        if "@" in self.composer.text or self.composer.border_subtitle:
+        if "@" in self.composer.text or self.composer.border_subtitle not in ("", self._key_of_help):
             self._count_attached()
 
     @work(group="attached", exclusive=True)
     async def _count_attached(self) -> None:
         """Below the composer: which files will be sent, and how many tokens they are."""
         await asyncio.sleep(COUNT_DELAY_S)
-        self.composer.border_subtitle = await attached_words(self.composer.text, self.app.bridge.count_tokens)
+        words = await attached_words(self.composer.text, self.app.bridge.count_tokens)
+        self.composer.border_subtitle = words or self._key_of_help
+
+    @property
+    def _key_of_help(self) -> str:
+        """Where the window is too low for the line of keys, the one that shows them all."""
+        return "F1 help" if self.has_class("-short") else ""
+
+    def on_resize(self) -> None:
+        if not self.composer.border_subtitle or self.composer.border_subtitle == "F1 help":
+            self.composer.border_subtitle = self._key_of_help
 
     @on(Composer.MenuKey)
     def _menu_key(self, event: Composer.MenuKey) -> None:

@@ -7,12 +7,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from textual.app import SuspendNotSupported
+
 from localinfer.errors import LocalinferError, UsageError
 from localinfer.history import ROOT, ChatMessage, ConversationBusy, SavedConversation
 from localinfer.history_store import export_markdown
 from localinfer.tui.bridge import EngineOptions
 from localinfer.tui.commands import Command
-from localinfer.tui.hints import in_app_words
+from localinfer.tui.hints import complaint, sentence
 from localinfer.tui.screens.confirm import ConfirmScreen
 from localinfer.tui.widgets.message_view import MessageView, code_blocks
 from localinfer.tui.widgets.tree_panel import TreePanel
@@ -58,8 +60,7 @@ class ChatCommands(_Base):
         try:
             do()
         except LocalinferError as error:
-            text = f"{error.message}\n{in_app_words(error.hint)}".strip()
-            self.notify(text, title=title, severity="error", markup=False)
+            self.notify(complaint(error), title=title, severity="error", markup=False)
 
     # conversations
 
@@ -68,6 +69,7 @@ class ChatCommands(_Base):
         self.session.start_new()
         self.leave_edit()
         self.show_conversation()
+        self.uncover()
         self.composer.focus()
 
     def command_chats(self, argument: str) -> None:
@@ -87,7 +89,7 @@ class ChatCommands(_Base):
             if isinstance(error, ConversationBusy):
                 self._offer_copy(conversation_id, error)
             else:
-                self.notify(error.message, severity="error", markup=False)
+                self.notify(complaint(error), severity="error", markup=False)
             return
         self._show_other(conversation)
 
@@ -97,7 +99,7 @@ class ChatCommands(_Base):
                 store = self.session.store
                 self._attempt("Copy", lambda: self._show_other(store.copy(store.read(conversation_id))))
 
-        self.app.push_screen(ConfirmScreen(f"{error.message.capitalize()}.\nGo on here in a copy of it?"), copy)
+        self.app.push_screen(ConfirmScreen(f"{sentence(error.message)}\nGo on here in a copy of it?"), copy)
 
     def _show_other(self, conversation: SavedConversation) -> None:
         self.session.switch_to(conversation)
@@ -105,6 +107,7 @@ class ChatCommands(_Base):
         self.views = {}
         self.leave_edit()
         self.show_conversation()
+        self.uncover()
         self.composer.focus()
 
     def _say_what_is_ignored(self) -> None:
@@ -115,11 +118,17 @@ class ChatCommands(_Base):
     def command_tree(self, argument: str) -> None:
         panel = self.query_one(TreePanel)
         panel.display = not panel.display
+        self.set_class(panel.display, "-tree")
         if panel.display:
             panel.show(self.session.conversation)
             panel.focus()
         else:
             self.composer.focus()
+
+    def uncover(self) -> None:
+        """Close the tree where it takes the place of the conversation."""
+        if self.has_class("-narrow") and self.query_one(TreePanel).display:
+            self.command_tree("")
 
     def show_branch(self, message_id: int) -> None:
         """The branch through a message, down to its newest end."""
@@ -134,14 +143,22 @@ class ChatCommands(_Base):
         self.notify(argument or "none", title="System prompt", markup=False)
 
     def command_set(self, argument: str) -> None:
+        from localinfer.tui.screens.details import DetailsScreen
+
         name, _, value = argument.partition(" ")
-        current = {**vars(self.session.params), "thinking": self.session.thinking}
-        if name not in current or not value:
-            settings = "  ".join(f"{key}={value}" for key, value in current.items() if key != "ignore_eos")
-            self.notify(settings, title="/set NAME VALUE", markup=False)
+        current = {key: value for key, value in vars(self.session.params).items() if key != "ignore_eos"}
+        current["thinking"] = self.session.thinking
+        if not argument:
+            rows = [("", "Now"), *((key, _shown(value)) for key, value in current.items())]
+            rows += [("", "To change one"), ("/set NAME VALUE", "for example /set temperature 0.3")]
+            self.app.push_screen(DetailsScreen("Settings of this conversation", rows))
             return
+        if name not in current:
+            raise UsageError(f"expected one of {', '.join(current)}, found {name!r}", "/set alone shows their values")
+        if not value:
+            raise UsageError(f"{name} is {_shown(current[name])}", f"/set {name} VALUE changes it")
         self.session.set_param(name, _parsed(name, value.strip()))
-        self.notify(f"{name} = {value.strip()}", markup=False)
+        self.notify(f"{name} = {value.strip()}", title="Sampling", markup=False)
 
     def command_title(self, argument: str) -> None:
         self.session.conversation.rename(argument)
@@ -213,7 +230,8 @@ class ChatCommands(_Base):
         self.editing = message_id
         self.composer.put(message.text)
         whose = "your message" if message.role == "user" else "the answer"
-        self.composer.border_title = f"editing {whose} · Enter makes a branch · Esc leaves"
+        long = f"editing {whose} · Enter makes a branch · Esc leaves"
+        self.composer.border_title = long if len(long) + 6 < self.size.width else "editing · Esc leaves"
         self.composer.focus()
 
     def step_sibling(self, message_id: int, step: int) -> None:
@@ -240,7 +258,7 @@ class ChatCommands(_Base):
             else:
                 self._copy_code([self.session.conversation.messages[message_id]])
         except LocalinferError as error:
-            self.notify(error.message, severity="warning", markup=False)
+            self.notify(complaint(error), severity="warning", markup=False)
 
     def command_copy(self, argument: str) -> None:
         self._copy(self._last("assistant").text, "answer")
@@ -256,7 +274,7 @@ class ChatCommands(_Base):
 
     def _copy(self, text: str, what: str) -> None:
         self.app.copy_to_clipboard(text)
-        self.notify(f"{what} copied ({len(text)} characters)")
+        self.notify(f"{what.capitalize()} copied, {len(text):,} characters.")
 
     def command_think(self, argument: str) -> None:
         if not argument:
@@ -314,31 +332,43 @@ class ChatCommands(_Base):
     def command_settings(self, argument: str) -> None:
         """The settings file in the user's editor; what was changed holds at once."""
         from localinfer.settings import load_settings, settings_text, write_settings
-        from localinfer.tui.external_editor import edit_text
 
         before = settings_text()
-        with self.app.suspend():
-            after = edit_text(before, "settings.toml") + "\n"
+        after = self._edited(before, "settings.toml") + "\n"
         if after != before:
             write_settings(after)
-            self.app.take_settings(load_settings())
+            try:
+                self.app.take_settings(load_settings())
+            except UsageError as error:
+                raise UsageError(error.message, "what held before still holds; /settings mends it") from None
 
     def command_theme(self, argument: str) -> None:
         self.app.switch_theme()
 
     def command_quit(self, argument: str) -> None:
-        self.app.run_worker(self.app.action_quit)
+        self.app.call_later(self.app.action_quit)
 
     def edit_externally(self) -> None:
         """Write the message in $VISUAL or $EDITOR."""
+        self._attempt("$EDITOR", lambda: self.composer.put(self._edited(self.composer.unfolded, "message.md")))
+
+    def _edited(self, text: str, name: str) -> str:
+        """What the user's editor makes of a text. An error is raised when the screen is back: one that passes through
+        `suspend` would leave the terminal without it."""
         from localinfer.tui.external_editor import edit_text
 
+        failure: LocalinferError | None = None
         try:
             with self.app.suspend():
-                text = edit_text(self.composer.unfolded)
-            self.composer.put(text)
-        except LocalinferError as error:
-            self.notify(error.message, severity="error", markup=False)
+                try:
+                    text = edit_text(text, name)
+                except LocalinferError as error:
+                    failure = error
+        except SuspendNotSupported:
+            failure = UsageError("this terminal cannot be lent to an editor", "write the file with another program")
+        if failure is not None:
+            raise failure
+        return text
 
     # checks
 
@@ -363,6 +393,11 @@ class ChatCommands(_Base):
         if found is None or found.id == ROOT:
             raise UsageError("there is no such message yet")
         return found
+
+
+def _shown(value: Any) -> str:
+    """A sampling setting's value for people."""
+    return "none" if value is None or value == () else str(value)
 
 
 def _parsed(name: str, text: str) -> Any:

@@ -11,6 +11,8 @@ from textual.content import Content
 from textual.screen import ModalScreen
 from textual.widgets import Static
 
+from localinfer.tui.widgets.dialog_keys import DialogKeys
+
 
 class ConfirmScreen(ModalScreen[bool]):
     """Dismissed with True for y, False for n or Esc."""
@@ -27,7 +29,7 @@ class ConfirmScreen(ModalScreen[bool]):
     def compose(self) -> ComposeResult:
         with Vertical(classes="dialog small"):
             yield Static(Content(self.question), classes="dialog-text")
-            yield Static(Content("y  yes     n  no"), classes="dialog-keys")
+            yield DialogKeys(("y", "y", "yes"), ("n", "n", "no"))
 
     def action_answer(self, answer: bool) -> None:
         self.dismiss(answer)

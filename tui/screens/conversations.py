@@ -7,11 +7,11 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, ClassVar
 
-from rich.text import Text
 from textual import on, work
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical
+from textual.content import Content
 from textual.screen import ModalScreen
 from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
@@ -19,14 +19,17 @@ from textual.widgets.option_list import Option
 from localinfer.errors import LocalinferError
 from localinfer.history import SavedConversation
 from localinfer.history_store import ConversationInfo, HistoryStore
+from localinfer.tui.hints import complaint
 from localinfer.tui.markdown.rows import visible
 from localinfer.tui.screens.ask_text import AskTextScreen
 from localinfer.tui.screens.confirm import ConfirmScreen
+from localinfer.tui.widgets.dialog_keys import DialogKeys
 
 if TYPE_CHECKING:
     from localinfer.tui.app import LocalinferApp
 
 SEARCH_DELAY_S = 0.12
+WIDE = 60  # cells of a line that has room for the number of messages
 
 
 class ConversationsScreen(ModalScreen[str]):
@@ -50,7 +53,11 @@ class ConversationsScreen(ModalScreen[str]):
         with Vertical(classes="dialog large"):
             yield Input(placeholder="Search conversations", compact=True)
             yield OptionList(compact=True)
-            yield Static("Enter opens · F5 pins · F6 renames · Del deletes · Esc closes", classes="dialog-keys")
+            yield Static("", id="chats-none")
+            yield DialogKeys(
+                ("enter", "Enter", "opens"), ("f5", "F5", "pins"), ("f6", "F6", "renames"), ("f8", "Del", "deletes"),
+                ("escape", "Esc", "closes"),
+            )  # fmt: skip
 
     def on_mount(self) -> None:
         self.search("")
@@ -67,10 +74,27 @@ class ConversationsScreen(ModalScreen[str]):
         self.infos = {info.id: info for info in infos}
         options = self.query_one(OptionList)
         options.clear_options()
-        options.add_options([Option(_label(info, info.id == self.current), info.id) for info in infos])
-        options.border_title = f"{len(infos)} conversations"
+        options.add_options([Option(self._label(info), info.id) for info in infos])
         if infos:
             options.highlighted = 0
+        self.query_one("#chats-none", Static).display = not infos
+        said = "Nothing found." if query else "No conversations yet: each is saved as it is written."
+        self.query_one("#chats-none", Static).update(said)
+        options.display = bool(infos)
+
+    def _label(self, info: ConversationInfo) -> Content:
+        return label(info, info.id == self.current, self._line_cells)
+
+    @property
+    def _line_cells(self) -> int:
+        """Cells of a line: what the dialog leaves of the window, less its frame, margins and scrollbar."""
+        short = self.has_class("-short")
+        return min(90, int(self.app.size.width * 0.96)) - (7 if short else 9)
+
+    def on_resize(self) -> None:
+        options = self.query_one(OptionList)
+        for index, option in enumerate(options.options):
+            options.replace_option_prompt_at_index(index, self._label(self.infos[option.id or ""]))
 
     @on(Input.Submitted)
     def _submitted(self) -> None:
@@ -112,7 +136,7 @@ class ConversationsScreen(ModalScreen[str]):
         try:
             self.store.delete(info.id)
         except LocalinferError as error:
-            self.notify(error.message, severity="error", markup=False)
+            self.notify(complaint(error), severity="error", markup=False)
         self.search(self.query_one(Input).value)
 
     def _change(self, change: Callable[[SavedConversation, ConversationInfo], None]) -> None:
@@ -129,19 +153,22 @@ class ConversationsScreen(ModalScreen[str]):
                 change(conversation, info)
                 conversation.close()
         except LocalinferError as error:
-            self.notify(error.message, severity="error", markup=False)
+            self.notify(complaint(error), severity="error", markup=False)
         self.search(self.query_one(Input).value)
 
 
-def _label(info: ConversationInfo, current: bool) -> Text:
-    day = _when(info.updated, time.time())
+def label(info: ConversationInfo, current: bool, width: int) -> Content:
+    """Title, how many messages, when: in columns. Where a search hit, what is there on a second line."""
     sign = "● " if current else "★ " if info.pinned else "  "
-    label = Text.assemble(
-        sign, visible(info.title), (f"  {day} · {info.n_messages} message{'s' * (info.n_messages != 1)}", "dim")
-    )
-    if info.excerpt:
-        label.append("\n    " + visible(info.excerpt), "dim italic")
-    return label
+    n_messages = f"{info.n_messages:>6} message{'s' if info.n_messages != 1 else ' '}" if width >= WIDE else ""
+    facts = f"{n_messages}  {_when(info.updated, time.time()):>10}"
+    room = max(10, width - len(facts))
+    title = Content(sign + visible(info.title)).truncate(room, ellipsis=True, pad=True)
+    line = Content.assemble(title, (facts, "$muted"))
+    if not info.excerpt:
+        return line
+    excerpt = Content.styled("    " + visible(info.excerpt), "$muted italic").truncate(width, ellipsis=True)
+    return Content("\n").join([line, excerpt])
 
 
 def _when(updated: float, now: float) -> str:

@@ -13,6 +13,7 @@ from textual.widgets import Static
 
 from localinfer.tui.markdown.rows import visible
 from localinfer.tui.screens.help import two_columns
+from localinfer.tui.widgets.dialog_keys import DialogKeys
 
 KEY_CELLS = 40  # at most
 MAX_CHARS = 8000  # of a value
@@ -40,11 +41,12 @@ class DetailsScreen(ModalScreen[None]):
                     for key, value in rows:
                         if "\n" in value:
                             yield Static(Content.assemble((key + "\n", muted), value), classes="detail")
-            yield Static("↑ ↓ scroll · Esc closes", classes="dialog-keys")
+            yield DialogKeys(("down", "↑ ↓", "scroll"), ("escape", "Esc", "closes"))
 
     @property
     def _key_cells(self) -> int:
-        return min(KEY_CELLS, self.app.size.width // 3)
+        width = self.app.size.width
+        return min(KEY_CELLS, width // 3 if width >= 60 else width // 2 - 4)
 
     def _sections(self) -> list[tuple[str, list[tuple[str, str]]]]:
         sections: list[tuple[str, list[tuple[str, str]]]] = []

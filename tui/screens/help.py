@@ -15,6 +15,7 @@ from textual.screen import ModalScreen
 from textual.widgets import Static
 
 from localinfer.tui.commands import COMMANDS
+from localinfer.tui.widgets.dialog_keys import DialogKeys
 
 KEYS = (
     ("Enter", "send"),
@@ -23,7 +24,7 @@ KEYS = (
     ("@path", "attach a text file; Tab completes"),
     ("Esc", "stop the answer; leave editing; back to the composer"),
     ("PageUp, PageDown", "scroll"),
-    ("Ctrl+End", "to the end, and follow it"),
+    ("Ctrl+End", "to the end, and follow it; End too, where the text ends"),
     ("Ctrl+N", "new conversation"),
     ("Ctrl+R", "answer again, as a further branch"),
     ("Ctrl+Up", "browse messages:"),
@@ -40,6 +41,7 @@ KEYS = (
     ("F3", "bench"),
     ("F4", "write the message in $EDITOR"),
     ("Ctrl+P", "command palette"),
+    ("Ctrl+C", "copy what the mouse selected"),
     ("Ctrl+Q", "quit"),
 )
 
@@ -58,14 +60,15 @@ class HelpScreen(ModalScreen[None]):
                 yield Static("")
                 commands = [(f"/{c.name} {c.argument}".strip(), c.help) for c in COMMANDS]
                 yield Static(two_columns(commands, colours["primary"], most), classes="detail")
-            yield Static("↑ ↓ scroll · Esc closes", classes="dialog-keys")
+            yield DialogKeys(("down", "↑ ↓", "scroll"), ("escape", "Esc", "closes"))
 
 
 def two_columns(rows: Sequence[tuple[str, str]], colour: str, most: int, bold: bool = True) -> Table:
     """Names and what they mean, which wraps under itself. `most`: cells of a name."""
     table = Table.grid(padding=(0, 2, 0, 0))
-    table.add_column(style=Style(color=colour, bold=bold), width=min(max(len(name) for name, _ in rows), most))
-    table.add_column(ratio=1)
+    names = min(max(len(name) for name, _ in rows), most)
+    table.add_column(style=Style(color=colour, bold=bold), width=names, overflow="fold")
+    table.add_column(ratio=1, overflow="fold")
     for name, what in rows:
         table.add_row(Text(name), Text(what))
     return table

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from rich.cells import cell_len, set_cell_size
-from rich.text import Text
 from textual import on, work
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
@@ -20,6 +19,7 @@ from textual.widgets import OptionList, ProgressBar, Static
 from textual.widgets.option_list import Option
 
 from localinfer.errors import LocalinferError
+from localinfer.tui.hints import complaint
 from localinfer.tui.markdown.rows import visible
 from localinfer.tui.models import (
     ModelRow,
@@ -37,7 +37,7 @@ from localinfer.tui.models import (
 from localinfer.tui.screens.ask_text import AskTextScreen
 from localinfer.tui.screens.confirm import ConfirmScreen
 from localinfer.tui.widgets.key_bar import KeyBar
-from localinfer.units import format_bytes
+from localinfer.units import format_bytes, short_bytes
 
 if TYPE_CHECKING:
     from localinfer.tui.app import LocalinferApp
@@ -47,7 +47,8 @@ VERDICTS = {"fits": ("fits", "$success"), "tight": ("tight", "$warning"), "pages
 
 
 NONE_YET = "No model yet: p and Enter pull the demo model (90 MB), o opens a .gguf file that you have."
-SAID_CELLS = 14  # of the last column
+MAX_CELLS = 130  # of a line: what belongs together stands together
+SAID_CELLS, NARROW_SAID_CELLS = 14, 9  # of the last column
 
 
 class ModelsScreen(Screen[ModelRow | None]):
@@ -55,13 +56,13 @@ class ModelsScreen(Screen[ModelRow | None]):
 
     TITLE = "Models"
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape", "close", "back"),
         Binding("enter", "load", "load", key_display="⏎", priority=True),
+        Binding("escape", "close", "back"),
+        Binding("s", "stop_pull", "pause"),
         Binding("f2", "plan", "plan"),
         Binding("i", "details", "details"),
         Binding("o", "open", "open"),
         Binding("p", "pull", "pull"),
-        Binding("s", "stop_pull", "pause the pull"),
         Binding("d,delete", "delete", "delete", key_display="d"),
         Binding("f5", "reload", "refresh", show=False),
     ]
@@ -78,6 +79,7 @@ class ModelsScreen(Screen[ModelRow | None]):
         yield Static("", id="models-hint")
         yield Static("", id="models-head")
         yield OptionList(compact=True)
+        yield Static("", id="models-detail")
         with Vertical(id="pull-area"):
             yield Static("", id="pull-text")
             yield ProgressBar(show_eta=False)
@@ -96,7 +98,7 @@ class ModelsScreen(Screen[ModelRow | None]):
             self.rows = await asyncio.to_thread(local_models, self.app.model_path)
             unreadable = await asyncio.to_thread(unreadable_stores)
         except LocalinferError as error:
-            self._hint(error.message)
+            self._hint(complaint(error))
             return
         self._show(unreadable)
         for row in self.rows:
@@ -124,24 +126,25 @@ class ModelsScreen(Screen[ModelRow | None]):
         index = next((i for i, option in enumerate(options.options) if option.id == row.path), None)
         if index is not None:
             options.replace_option_prompt_at_index(index, self._label(row))
+        if row is self.chosen:
+            self._show_detail()
 
-    def _label(self, row: ModelRow) -> Text:
-        colours = self.app.theme_variables
-        verdict, colour = VERDICTS[row.verdict]
+    def _label(self, row: ModelRow) -> Content:
         mark = "● " if row.path == self.app.model_path else "  "
-        said = (row.trouble, colours["error"]) if row.trouble else (verdict, colours.get(colour[1:], ""))
-        facts = self._columns(format_bytes(row.n_bytes), row.quant, _trained(row.ctx_train), row.owner)
+        said = (row.trouble, "$error") if row.trouble else VERDICTS[row.verdict]
+        size = short_bytes(row.n_bytes) if self._is_narrow else format_bytes(row.n_bytes)
+        facts = self._columns(size, row.quant, _trained(row.ctx_train), row.owner)
         return self._line(mark + visible(row.name), facts, said)
 
-    def _heading(self) -> Text:
+    def _heading(self) -> Content:
         ctx = self.app.options.ctx
-        verdict = f"at {_trained(ctx)} context" if ctx else "verdict"
+        verdict = f"at {_trained(ctx)} context" if ctx and not self._is_narrow else "verdict"
         return self._line("  model", self._columns("size", "type", "trained", "from"), (verdict, ""))
 
     def _columns(self, size: str, quant: str, trained: str, source: str) -> str:
         """As many as the window has room for beside the name."""
         width = self.size.width
-        columns = [f"{size:>10}"]
+        columns = [f"{size:>8}" if self._is_narrow else f"{size:>10}"]
         if width >= 60:
             columns.append(f"{quant[:7]:<7}")
         if width >= 100:
@@ -150,19 +153,35 @@ class ModelsScreen(Screen[ModelRow | None]):
             columns.append(f"{visible(source)[:12]:<12}")
         return "  ".join(columns)
 
-    def _line(self, name: str, facts: str, said: tuple[str, str]) -> Text:
-        width = max(20, self.size.width - 6)
-        room = width - len(facts) - SAID_CELLS - 2
-        name = name if cell_len(name) < room else set_cell_size(name, max(room - 2, 1)) + "… "
-        muted = self.app.theme_variables.get("muted", "")
-        text = Text.assemble(set_cell_size(name, room), (facts, muted), "  ", said)
-        text.truncate(width, overflow="ellipsis")
-        return text
+    def _line(self, name: str, facts: str, said: tuple[str, str]) -> Content:
+        width = max(20, min(self.size.width, MAX_CELLS) - 6)
+        room = width - len(facts) - (NARROW_SAID_CELLS if self._is_narrow else SAID_CELLS) - 4
+        line = Content.assemble(set_cell_size(shortened(name, room), room), "  ", (facts, "$muted"), "  ", said)
+        return line.truncate(width, ellipsis=True)
+
+    @property
+    def _is_narrow(self) -> bool:
+        return self.size.width < 60
 
     def on_resize(self) -> None:
         self.query_one("#models-head", Static).update(self._heading())
+        self._show_detail()
         for row in self.rows:
             self._replace(row)
+
+    @on(OptionList.OptionHighlighted)
+    def _show_detail(self) -> None:
+        """Of the chosen model what its line has no room for."""
+        row = self.chosen
+        detail = self.query_one("#models-detail", Static)
+        detail.display = row is not None
+        if row is None:
+            return
+        trained = f"trained on {row.ctx_train:,}" if row.ctx_train else ""
+        facts = " · ".join(filter(None, [row.quant, trained, row.owner, row.trouble]))
+        where = [] if self.has_class("-short") else [row.path]
+        width = max(10, self.size.width - 4)
+        detail.update("\n".join(shortened(visible(line), width) for line in [row.name, facts, *where]))
 
     def _hint(self, text: str) -> None:
         hint = self.query_one("#models-hint", Static)
@@ -188,7 +207,7 @@ class ModelsScreen(Screen[ModelRow | None]):
     def action_load(self) -> None:
         row = self.chosen
         if row is None or row.trouble:
-            self.notify(row.trouble if row else "", severity="warning", markup=False)
+            self.notify(f"It cannot be loaded: {row.trouble}." if row else NONE_YET, severity="warning", markup=False)
         elif row.verdict == "does_not_fit":
             self.action_plan()
         else:
@@ -221,7 +240,7 @@ class ModelsScreen(Screen[ModelRow | None]):
         try:
             rows = await asyncio.to_thread(details, row.path)
         except LocalinferError as error:
-            self.notify(error.message, severity="error", markup=False)
+            self.notify(complaint(error), severity="error", markup=False)
             return
         from localinfer.tui.screens.details import DetailsScreen
 
@@ -240,16 +259,16 @@ class ModelsScreen(Screen[ModelRow | None]):
 
     def _delete(self, row: ModelRow) -> None:
         try:
-            self.notify(f"{format_bytes(delete_model(row))} freed")
+            self.notify(f"{row.name} is deleted, {format_bytes(delete_model(row))} freed.", markup=False)
         except LocalinferError as error:
-            self.notify(error.message, severity="error", markup=False)
+            self.notify(complaint(error), severity="error", markup=False)
         self.action_reload()
 
     # pulling
 
     def action_pull(self) -> None:
         if self.pulling:
-            self.notify(f"{self.pulling} is being pulled: s stops it.", markup=False)
+            self.notify(f"{self.pulling} is being pulled: s pauses it.", markup=False)
             return
         dialog = AskTextScreen("Pull a model", self._unfinished or "demo", "demo or hf:OWNER/REPO[:QUANT]")
         self.app.push_screen(dialog, lambda reference: self._start_pull(reference) if reference else None)
@@ -259,6 +278,7 @@ class ModelsScreen(Screen[ModelRow | None]):
     def _start_pull(self, reference: str) -> None:
         self.pulling, self._stop = reference, False
         self.query_one("#pull-area").display = True
+        self.query_one(ProgressBar).display = True
         self.query_one(ProgressBar).update(total=None, progress=0)
         self._pull_text("looking it up")
         self.refresh_bindings()
@@ -279,9 +299,9 @@ class ModelsScreen(Screen[ModelRow | None]):
         try:
             pull(reference, progress)
         except PullStopped:
-            self.app.call_from_thread(self._pull_over, "paused: p goes on from there", reference)
+            self.app.call_from_thread(self._pull_over, "", reference)
         except LocalinferError as error:
-            self.app.call_from_thread(self._pull_over, f"{error.message}\n{error.hint}".strip(), reference)
+            self.app.call_from_thread(self._pull_over, complaint(error), reference)
         except OSError as error:
             self.app.call_from_thread(self._pull_over, f"{error.strerror or error}", reference)
         else:
@@ -292,20 +312,23 @@ class ModelsScreen(Screen[ModelRow | None]):
         self._pull_text(progress_text(done, total) + (", checking it" if done == total else ""))
 
     def _pull_text(self, text: str) -> None:
-        self.query_one("#pull-text", Static).update(Content(f"{self.pulling}  {text}"))
+        self.query_one("#pull-text", Static).update(Content.assemble(f"{text}  ", (visible(self.pulling), "$muted")))
 
     def _pull_over(self, said: str, unfinished: str) -> None:
-        done = self.pulling
-        self.pulling, self._unfinished = "", unfinished
+        """said: what went wrong; unfinished: what p can go on with."""
         if not self.is_attached:
             return
-        self.query_one("#pull-area").display = False
-        self.refresh_bindings()
-        if said:
-            self.notify(said, title=done, severity="warning", markup=False)
+        if unfinished:
+            self._pull_text("Paused: p goes on." if not said else "Not pulled: p tries again.")
         else:
-            self.notify("is here", title=done, markup=False)
+            self.notify(f"{self.pulling} is here.", markup=False)
+            self.query_one("#pull-area").display = False
             self.action_reload()
+        if said:
+            self.query_one(ProgressBar).display = False  # how far it came is not known here
+            self.notify(said, title="Pull", severity="error", markup=False)
+        self.pulling, self._unfinished = "", unfinished
+        self.refresh_bindings()
 
     def action_stop_pull(self) -> None:
         self._stop = True
@@ -314,6 +337,17 @@ class ModelsScreen(Screen[ModelRow | None]):
 def _distinct(rows: list[ModelRow]) -> list[ModelRow]:
     """One row a path: a list cannot hold the same id twice."""
     return list({row.path: row for row in rows}.values())
+
+
+def shortened(text: str, cells: int) -> str:
+    """A name that is too long, without its middle: models are told apart by how they begin and how they end."""
+    if cell_len(text) <= cells:
+        return text
+    head = max(1, (cells - 1) * 3 // 5)
+    tail = text[::-1]
+    while cell_len(tail) > max(0, cells - 1 - head):
+        tail = tail[:-1]
+    return set_cell_size(text, head).rstrip() + "…" + tail[::-1]
 
 
 def _trained(ctx: int) -> str:

@@ -18,7 +18,7 @@ from textual.widgets.option_list import Option
 
 from localinfer.errors import LocalinferError
 from localinfer.tui.bridge import EngineOptions
-from localinfer.tui.hints import in_app_words
+from localinfer.tui.hints import complaint, in_app_words
 from localinfer.tui.plan_view import (
     notes_of,
     parse_options,
@@ -97,6 +97,9 @@ CONTROLS = (
 )  # key, name, id, values
 
 
+SCROLL_KEYS = (("up", -1), ("down", 1), ("pageup", -8), ("pagedown", 8))
+
+
 class PlanScreen(Screen[EngineOptions | None]):
     """Dismissed with the options to load the model with, or None."""
 
@@ -104,6 +107,7 @@ class PlanScreen(Screen[EngineOptions | None]):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "dismiss(None)", "back"),
         Binding("ctrl+l", "load", "load with this", priority=True),
+        *[Binding(key, f"scroll({step})", show=False) for key, step in SCROLL_KEYS],
         *[Binding(key.lower(), f"next('{name}')", label, show=False) for key, label, name, _ in CONTROLS],
         *[Binding(f"f{7 + i}", f"repair({i})", f"repair {i + 1}", show=False) for i in range(4)],
     ]
@@ -125,11 +129,11 @@ class PlanScreen(Screen[EngineOptions | None]):
             for key, name, control, values in CONTROLS:
                 yield Choice(key, name, values, f"plan-{control}")
             yield Static("", id="plan-verdict")
+            yield OptionList(id="plan-repairs", compact=True)
             yield PlanBars()
             yield Static("", id="plan-speed")
             yield Static("", id="plan-max")
             yield Static("", id="plan-notes")
-            yield OptionList(id="plan-repairs", compact=True)
         yield KeyBar()
 
     def on_mount(self) -> None:
@@ -141,7 +145,7 @@ class PlanScreen(Screen[EngineOptions | None]):
         try:
             plan = await self.app.bridge.plan(self.path, self.options)
         except LocalinferError as error:
-            self._say_wrong(f"{error.message}\n{in_app_words(error.hint)}".strip())
+            self._say_wrong(complaint(error))
             return
         self.show_plan(plan)
 
@@ -198,7 +202,7 @@ class PlanScreen(Screen[EngineOptions | None]):
         try:
             self.options = parse_options(self.options, event.value, self.options.kv, maximum)
         except LocalinferError as error:
-            self._say_wrong(error.message)
+            self._say_wrong(complaint(error))
             return
         self.replan()
 
@@ -214,6 +218,9 @@ class PlanScreen(Screen[EngineOptions | None]):
     @on(OptionList.OptionSelected, "#plan-repairs")
     def _repair_selected(self, event: OptionList.OptionSelected) -> None:
         self.action_repair(event.option_index)
+
+    def action_scroll(self, rows: int) -> None:
+        self.query_one(VerticalScroll).scroll_relative(y=rows, animate=False)
 
     def action_next(self, control: str) -> None:
         """Take the next value of a control."""

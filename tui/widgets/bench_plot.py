@@ -44,13 +44,13 @@ class BenchPlot(PlotextPlot):
                 plot.ylim(0, top * 1.05, yside=side)
         depths = sorted({row.depth for row in (*self.rows, *self.earlier)})
         plot.xticks(depths, [str(depth) for depth in depths])
-        self.border_subtitle = "tok/s over tokens in the context: " + ", ".join(self._legend())
+        self.border_subtitle = "tok/s by depth:  " + "  ".join(self._legend())
         self.refresh()
 
     def _legend(self) -> list[str]:
         """What the colours mean: below the picture, where it hides nothing."""
         parts = [f"[${colour}]━ {kind}[/] ({side})" for kind, (side, colour) in SIDES.items()]
-        return [*parts, "• earlier run"] if self.earlier else parts
+        return [*parts, "• earlier"] if self.earlier else parts
 
 
 def line_of(rows: Sequence[BenchRow], kind: str) -> tuple[list[int], list[float]]:

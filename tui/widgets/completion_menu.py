@@ -9,6 +9,7 @@ from textual.reactive import reactive
 from textual.widget import Widget
 
 MAX_ROWS = 8
+AROUND = 9  # rows of the window that the menu leaves free
 
 
 class CompletionMenu(Widget):
@@ -32,16 +33,25 @@ class CompletionMenu(Widget):
         return self.rows[self.chosen][0] if self.rows else ""
 
     def get_content_height(self, container: object, viewport: object, width: int) -> int:
-        return min(len(self.rows), MAX_ROWS)
+        return min(len(self.rows), self._most_rows)
+
+    @property
+    def _most_rows(self) -> int:
+        """A low window needs room for the composer, too."""
+        return min(MAX_ROWS, max(2, self.app.size.height - AROUND))
 
     def render(self) -> Text:
-        first = max(0, min(self.chosen - MAX_ROWS + 1, len(self.rows) - MAX_ROWS))
+        n_shown = self._most_rows
+        first = max(0, min(self.chosen - n_shown + 1, len(self.rows) - n_shown))
+        n_below = len(self.rows) - first - n_shown
         wide = max((len(value) for value, _ in self.rows), default=0)
         lines = []
-        for index, (value, help_text) in enumerate(self.rows[first : first + MAX_ROWS], first):
+        for index, (value, help_text) in enumerate(self.rows[first : first + n_shown], first):
             line = Text(" " + value.ljust(wide + 2), self.get_component_rich_style("menu--value"))
             line.append(help_text, self.get_component_rich_style("menu--help"))
-            line.truncate(self.size.width, overflow="ellipsis", pad=True)
+            more = f" ↓ {n_below} more " if n_below > 0 and index == first + n_shown - 1 else ""
+            line.truncate(self.size.width - len(more), overflow="ellipsis", pad=True)
+            line.append(more, self.get_component_rich_style("menu--help"))
             if index == self.chosen:
                 line.stylize(self.get_component_rich_style("menu--chosen", partial=True))
             lines.append(line)

@@ -20,6 +20,7 @@ class Composer(TextArea):
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("enter", "send", "send", priority=False),
+        Binding("end", "end", "to the end", show=False),
         Binding("ctrl+j,shift+enter,alt+enter", "newline", "new line", key_display="^j", show=False),
     ]
 
@@ -29,6 +30,9 @@ class Composer(TextArea):
         def __init__(self, text: str) -> None:
             super().__init__()
             self.text = text
+
+    class AtEnd(Message):
+        """End was pressed where the text ends."""
 
     class MenuKey(Message):
         """A key for the completion menu: up, down, tab, enter, escape."""
@@ -89,6 +93,12 @@ class Composer(TextArea):
         self.text = ""
         self.post_message(self.Sent(text))
 
+    def action_end(self) -> None:
+        """To the end of the line; at the end of all text the key is the conversation's."""
+        if self.cursor_location == self.document.end:
+            self.post_message(self.AtEnd())
+        self.action_cursor_line_end()
+
     def action_newline(self) -> None:
         self.insert("\n")
 
@@ -125,13 +135,14 @@ class Composer(TextArea):
 
     async def _on_paste(self, event: events.Paste) -> None:
         text = event.text.replace("\r\n", "\n").replace("\r", "\n")
-        n_lines = text.count("\n") + 1
+        n_lines = len(text.splitlines())
         if n_lines <= CHIP_LINES and len(text) <= CHIP_CHARS:
             event = events.Paste(text)
             await super()._on_paste(event)
             return
         event.prevent_default()
         event.stop()
-        chip = f"[paste {len(self._chips) + 1}: {n_lines} lines, {len(text)} characters]"
+        lines = f"{n_lines:,} line{'s' * (n_lines != 1)}"
+        chip = f"[paste {len(self._chips) + 1}: {lines}, {len(text):,} characters]"
         self._chips[chip] = text
         self.insert(chip)

@@ -8,7 +8,7 @@ from rich.text import Text
 from textual.reactive import reactive
 
 from localinfer.tui.widgets.line import Line
-from localinfer.units import GIB, MIB
+from localinfer.units import short_bytes
 
 BAR = 20  # cells at most
 
@@ -57,14 +57,14 @@ class MemoryBar(Line):
         kv_used = kv * min(used, limit) // limit if limit else 0
         other = plan.total - plan.parts["weights"] - kv
         free = plan.budget.free_bytes
-        ceiling = f"{_short(max(plan.left, 0))} of {_short(budget)}"
+        ceiling = f"{short_bytes(max(plan.left, 0))} of {short_bytes(budget)}"
         return [
-            ("weights", plan.parts["weights"] / budget, _short(plan.parts["weights"]), "weights"),
-            ("KV", kv_used / budget, f"{_short(kv_used)} of {_short(kv)}", "kv"),
+            ("weights", plan.parts["weights"] / budget, short_bytes(plan.parts["weights"]), "weights"),
+            ("KV", kv_used / budget, f"{short_bytes(kv_used)} of {short_bytes(kv)}", "kv"),
             ("", (kv - kv_used) / budget, "", "reserved"),
-            ("scratch", other / budget, _short(other), "other"),
+            ("scratch", other / budget, short_bytes(other), "other"),
             ("free", 0.0, ceiling, "free"),
-            ("free now", 0.0, _short(free) if free is not None else "", "warning" if plan.short_now else "free"),
+            ("free now", 0.0, short_bytes(free) if free is not None else "", "warning" if plan.short_now else "free"),
         ]
 
     def _entry(self, name: str, figure: str) -> Text:
@@ -78,8 +78,3 @@ class MemoryBar(Line):
             bar.append("━" * min(n, BAR - bar.cell_len), self.style(style))
         bar.append("━" * (BAR - bar.cell_len), self.style("free"))
         return bar
-
-
-def _short(n_bytes: int) -> str:
-    """`604 MiB`, `20.8 GiB`."""
-    return f"{n_bytes / GIB:.1f} GiB" if n_bytes >= GIB else f"{n_bytes / MIB:.0f} MiB"

@@ -95,6 +95,11 @@ class StatusBar(Line):
             parts = longer if self._width(longer, gap) <= self.size.width else parts
         return Text(" " * gap).join(parts.values())
 
+    def _why_unsaved(self, line: StatusLine) -> str:
+        """As much of it as there is room for beside the state: it is said at any width."""
+        text, room = f"not saved: {line.unsaved}", self.size.width - len(f"● {line.state}") - 2
+        return text if len(text) <= room else text[: max(room - 1, 9)].rstrip(" :") + "…"
+
     @staticmethod
     def _width(parts: dict[str, Text], gap: int) -> int:
         return sum(part.cell_len + gap for part in parts.values()) - gap
@@ -112,7 +117,7 @@ class StatusBar(Line):
         used = f" {line.context_used}/{line.context_limit}"
         new = line.prompt_tokens - line.cached_tokens
         said: list[tuple[str, Any, Callable[[], Text]]] = [
-            ("unsaved", line.unsaved, lambda: text((f"not saved: {line.unsaved}", "error"))),
+            ("unsaved", line.unsaved, lambda: text((self._why_unsaved(line), "error"))),
             ("decode", line.decode_tok_s, lambda: text((f"{line.decode_tok_s:.1f}", "text"), (" tok/s", "muted"))),
             ("slow disk", line.disk_is_slow and line.paging, lambda: text((line.paging, "warning"))),
             ("paging", not line.disk_is_slow and line.paging, lambda: text((line.paging, "muted"))),

@@ -39,6 +39,7 @@ _STYLES = (
 class Transcript(ScrollView, can_focus=True):
     """Rows of MessageViews under each other."""
 
+    FOCUS_ON_CLICK = False  # who clicks or selects, and then writes, writes a message: letters are keys here
     COMPONENT_CLASSES: ClassVar[set[str]] = {f"md--{name}" for name in _STYLES}
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("j,shift+down", "move(1)", "next", show=False),
@@ -312,6 +313,17 @@ class Transcript(ScrollView, can_focus=True):
         index = next((i for i, view in enumerate(self.views) if view.id == message_id), None)
         if index is not None and self.has_focus:
             self._set_cursor(index)
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Only what can be done with this message is among the keys."""
+        view = self.cursor
+        if action == "sibling":
+            return view is not None and view.branch[1] > 1
+        if action == "toggle_thinking":
+            return view is not None and (view.is_long or bool(view.thinking))
+        if action == "request":
+            return view is not None and view.role != "notice"
+        return super().check_action(action, parameters)
 
     def action_sibling(self, step: int) -> None:
         if self.cursor:

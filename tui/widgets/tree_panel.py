@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import ClassVar
 
-from rich.text import Text
 from textual import on
 from textual.binding import Binding, BindingType
+from textual.content import Content
 from textual.message import Message
 from textual.widgets import OptionList
 from textual.widgets.option_list import Option
@@ -16,6 +17,7 @@ from localinfer.history import ROOT, Conversation
 from localinfer.tui.markdown.rows import visible
 
 LABEL_CHARS = 60
+_MARKS = re.compile(r"\*\*|`+|^[#>+-]+\s+", re.MULTILINE)  # of Markdown: here only the words count
 
 
 def tree_rows(conversation: Conversation) -> Iterator[tuple[int, str, str]]:
@@ -33,14 +35,17 @@ def tree_rows(conversation: Conversation) -> Iterator[tuple[int, str, str]]:
 
 def _first_words(conversation: Conversation, message_id: int) -> str:
     message = conversation.messages[message_id]
-    text = " ".join(visible(message.text[: 4 * LABEL_CHARS]).split())[:LABEL_CHARS]
+    text = " ".join(_MARKS.sub("", visible(message.text[: 4 * LABEL_CHARS])).split())[:LABEL_CHARS]
     return ("› " if message.role == "user" else "") + (text or f"({message.state or 'empty'})")
 
 
 class TreePanel(OptionList):
     """Enter shows the branch through a message."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "leave", "close")]
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("enter", "select", "show this branch", key_display="⏎"),
+        Binding("escape", "leave", "close"),
+    ]
 
     class Chosen(Message):
         def __init__(self, message_id: int) -> None:
@@ -55,15 +60,15 @@ class TreePanel(OptionList):
 
     def show(self, conversation: Conversation) -> None:
         on_path = {message.id for message in conversation.path()}
-        options = [
-            Option(Text.assemble((before, "dim"), (words, "" if message_id in on_path else "dim")), str(message_id))
-            for message_id, before, words in tree_rows(conversation)
-        ]
+        options = []
+        for message_id, before, words in tree_rows(conversation):
+            label = Content.assemble((before, "$muted"), (words, "" if message_id in on_path else "$muted"))
+            options.append(Option(label, str(message_id)))
         self.clear_options()
         self.add_options(options)
         leaf = str(conversation.leaf)
         self.highlighted = next((i for i, option in enumerate(options) if option.id == leaf), None)
-        self.border_title = "branches"
+        self.border_title, self.border_subtitle = "branches", "⏎ shows it · Esc closes"
 
     @on(OptionList.OptionSelected)
     def _selected(self, event: OptionList.OptionSelected) -> None:
