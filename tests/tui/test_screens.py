@@ -248,6 +248,17 @@ async def test_the_plan_says_what_is_missing_and_a_repair_mends_it(make_app):
         assert (options.ctx, options.kv) == (65536, "q8_0")
 
 
+async def test_the_title_of_a_long_name_is_cut_at_its_end_and_keys_scroll(make_app):
+    app = make_app(service=ScriptedService(planner=plans.small), model="/m/a-model-with-a-really-long-name-Q4_K_M.gguf")
+    async with app.run_test(size=(40, 12)) as pilot:
+        await pilot.press("f2")
+        await until(lambda: isinstance(app.screen, PlanScreen) and app.screen.plan is not None)
+        await pilot.pause()
+        assert "a-model-with" in app.export_screenshot()
+        await pilot.press("pagedown")
+        assert app.screen.query_one("VerticalScroll").scroll_offset.y > 0
+
+
 async def test_nonsense_in_the_context_field_is_named(make_app):
     app = make_app(service=ScriptedService(planner=plans.small), model="/m/small.gguf")
     async with app.run_test(size=(40, 12)) as pilot:
