@@ -29,7 +29,7 @@ KERNELS = [
     ("k", "rows_q5_k_1", "Q5_K, 1 token", 32),
     ("k16", "rows_q6_k_1", "Q6_K, 1 token", 32),
     ("bytes", "rows_iq4_nl_1", "IQ4_NL, 1 token", 8),
-    ("tile", "li_tile_tokens_0_{level}", "a tile, many tokens", 0),
+    ("tile", "li_tile_tokens_{level}", "a tile, many tokens", 0),
 ]
 PRODUCT = re.compile(r"vpmaddwd|vpdpwssd")
 SPILL = re.compile(r"\(%r[sb]p.*%[xyz]mm|%[xyz]mm.*\(%r[sb]p")
@@ -77,7 +77,7 @@ def main() -> None:
             counts = []
             for level in ("avx2", "avx512"):
                 body = hot_loop(built[file, level][function.format(level=level)])
-                n = blocks or (4 if level == "avx2" else 8) * 16 / 4  # 16 rows, tokens, a quarter of a block
+                n = blocks or (6 if level == "avx2" else 8) * 16 / 4  # tokens, rows, a quarter of a block
                 counts.append((len(body) / n, sum(bool(SPILL.search(text)) for text in body) / n, len(body)))
             (a, spills_a, na), (b, spills_b, nb) = counts
             print(f"{what:22} {a:10.2f} {b:11.2f} {spills_a:10.2f} {spills_b:9.2f}   ({na} and {nb} in the loop)")

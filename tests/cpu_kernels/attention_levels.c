@@ -9,7 +9,10 @@
 #include "attention.h"
 #include "cpu.h"
 
-enum { POSITIONS = 288, HEADS = 4, KV_HEADS = 2, MOST_TOKENS = 40 };
+#ifndef POSITIONS
+#define POSITIONS 288
+#endif
+enum { HEADS = 4, KV_HEADS = 2, MOST_TOKENS = 40 };
 
 static float noise(void) { return (float)(rand() % 4001) / 1000.0f - 2.0f; }
 

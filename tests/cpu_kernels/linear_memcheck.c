@@ -53,7 +53,7 @@ int main(void)
         if (!li_type_supported(type))
             continue;
         for (int n = 0; n < (block == 256 ? 2 : 6); n++)
-            for (int64_t n_tokens = 1; n_tokens <= 9; n_tokens += n_tokens < 5 ? 1 : 4)
+            for (int64_t n_tokens = 1; n_tokens <= 15; n_tokens += n_tokens < 5 ? 1 : 5)
                 for (int64_t n_out = 1; n_out <= 19; n_out += 9, n_runs++)
                     n_different += differs(type, n_ins[n], n_out, n_tokens);
     }
