@@ -25,14 +25,13 @@ typedef struct {
 LI_AVX2_INLINE two_sums dot(int type, const __m256i *u, const int16_t *p)
 {
     const __m256i *x = (const __m256i *)(const void *)p;
-    __m256i low = _mm256_madd_epi16(u[0], _mm256_loadu_si256(x));
-    low = add_products(low, u[1], _mm256_loadu_si256(x + 1));
-    if (!has_scales16(type)) {
-        __m256i all = add_products(low, u[2], _mm256_loadu_si256(x + 2));
-        return (two_sums){.first = add_products(all, u[3], _mm256_loadu_si256(x + 3))};
+    __m256i low = add_products(_mm256_madd_epi16(u[0], _mm256_loadu_si256(x)), u[1], _mm256_loadu_si256(x + 1));
+    if (LI_FOR_AVX512 && !has_scales16(type)) { /* an addition less, but each waits for the one before */
+        low = add_products(low, u[2], _mm256_loadu_si256(x + 2));
+        return (two_sums){.first = add_products(low, u[3], _mm256_loadu_si256(x + 3))};
     }
-    __m256i high = _mm256_madd_epi16(u[2], _mm256_loadu_si256(x + 2));
-    return (two_sums){low, add_products(high, u[3], _mm256_loadu_si256(x + 3))};
+    __m256i high = add_products(_mm256_madd_epi16(u[2], _mm256_loadu_si256(x + 2)), u[3], _mm256_loadu_si256(x + 3));
+    return has_scales16(type) ? (two_sums){low, high} : (two_sums){.first = _mm256_add_epi32(low, high)};
 }
 
 LI_AVX2_INLINE two_sums two_sums_of(int both, __m256i (*add)(__m256i, __m256i), two_sums a, two_sums b)
