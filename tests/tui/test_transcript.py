@@ -83,3 +83,25 @@ async def test_a_word_more_draws_its_row_alone(make_app, painted):
         await pilot.pause()
         assert 1 <= painted.n_rows_drawn <= 2
         assert any("Paris. and more" in row for row in painted.text())
+
+
+async def test_the_way_to_the_first_message_of_a_long_conversation_is_gone_in_steps(make_app, store):
+    conversation, parent = store.new(), 0
+    for n in range(120):
+        parent = conversation.add(parent, "user", f"question {n}").id
+        parent = conversation.add(parent, "assistant", "an answer of some length\n\n" * 40, state="eos").id
+    conversation.close()
+    app = make_app()
+    async with app.run_test(size=(80, 24)) as pilot:
+        await ready(app)
+        app.chat.open_conversation(conversation.id)
+        transcript = app.chat.transcript
+        await until(lambda: transcript.views)
+        await pilot.pause()
+        transcript.action_top()
+        n_laid_out = len(transcript._stack.laid_out)
+        assert 0 < n_laid_out < 240, "all at once"
+        await until(lambda: transcript._stack.is_whole and transcript.scroll_offset.y == 0)
+        assert not transcript.following
+        transcript.action_follow()
+        await until(lambda: transcript.following)

@@ -85,6 +85,7 @@ class Transcript(ScrollView, can_focus=True):
         self._cursor: int | None = None  # index of the message that keys act on
         self.following = True
         self._told = (True, 0)
+        self._climbing = False  # on the way to the first message
         self._thumb = (0, 0)  # of the scrollbar: place in half cells, length in cells, as drawn
         self._drawn: list[tuple[Row, Run]] = []  # the rows in sight when they were looked at last
 
@@ -229,7 +230,7 @@ class Transcript(ScrollView, can_focus=True):
             self.refresh()
         self.following = round(new_value) >= self._max_y
         self._move_thumb()
-        if new_value < self.size.height and not self._stack.is_whole:
+        if new_value < self.size.height and not self._stack.is_whole and not self._climbing:
             self.call_later(self._extend_up)
         self._tell()
 
@@ -267,15 +268,26 @@ class Transcript(ScrollView, can_focus=True):
             self.post_message(self.FollowChanged(self.following, n_below))
 
     def action_follow(self) -> None:
+        self._climbing = False
         self.following = True
         self._scroll(self._max_y)
         self._tell()
 
     def action_top(self) -> None:
-        if not self._stack.is_whole:
-            self._stack.lay_out_before(self.text_width, 1 << 60)
-            self._resized()
+        """To the first message. A long way is gone in steps, between which keys are heard; going elsewhere ends it."""
+        self._climbing = True
+        self._climb()
+
+    def _climb(self) -> None:
+        if not self._climbing:
+            return
+        self._stack.lay_out_before(self.text_width, 3 * BATCH_CHARS)
+        self._resized()
         self.scroll_to(y=0, animate=False)
+        if self._stack.is_whole:
+            self._climbing = False
+        else:
+            self.call_later(self._climb)
 
     # the cursor on a message
 
@@ -292,6 +304,7 @@ class Transcript(ScrollView, can_focus=True):
         self.refresh()
 
     def action_move(self, step: int) -> None:
+        self._climbing = False
         if self.views:
             index = len(self.views) - 1 if self._cursor is None else self._cursor + step
             self._set_cursor(min(max(index, 0), len(self.views) - 1))
