@@ -47,7 +47,9 @@ def main() -> None:
 def start_s(model: str, home: Path) -> tuple[float, float]:
     """Seconds to the first frame, and to the echo of keys that were typed then."""
     command = [sys.executable, "-m", "localinfer.cli.main", "chat", model]
-    with Terminal(command, {**os.environ, "LOCALINFER_HOME": str(home)}) as terminal:
+    environment = {**os.environ, "LOCALINFER_HOME": str(home)}
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)  # byte code is there, as after an installation
+    with Terminal(command, environment) as terminal:
         frame = terminal.wait_for(*FIRST_FRAME)
         terminal.type(KEYS)
         return frame, terminal.wait_for(KEYS)

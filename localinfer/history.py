@@ -14,12 +14,12 @@ import os
 import secrets
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from io import FileIO
 from pathlib import Path
 from typing import Any
 
 from localinfer.errors import UsageError
+from localinfer.records import dataclass, field
 
 try:
     import fcntl

@@ -9,7 +9,6 @@ import json
 import re
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +25,7 @@ from localinfer.history import (
     new_id,
     read_records,
 )
+from localinfer.records import dataclass
 from localinfer.saved_kv import delete_saved_kv
 
 EXPORT_FORMAT = "localinfer-conversation"

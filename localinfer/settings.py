@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import re
 import tomllib
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 from localinfer import paths
 from localinfer.engine.params import SamplingParams
 from localinfer.errors import UsageError
+from localinfer.records import dataclass
 
 DOCUMENTED = """\
 # Settings of localinfer's terminal app. Delete a line to get its default back.

@@ -6,7 +6,6 @@ import asyncio
 import gc
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
@@ -19,6 +18,7 @@ from textual.theme import Theme
 from localinfer import paths
 from localinfer.errors import UsageError
 from localinfer.history_store import HistoryStore
+from localinfer.records import replace
 from localinfer.settings import Settings, load_settings, save_setting
 from localinfer.tui.bridge import SLOW_TOK_S, EngineBridge, EngineOptions, ModelFailed, SamplingParams, Service
 from localinfer.tui.commands import COMMANDS

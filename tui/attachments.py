@@ -6,12 +6,12 @@ import asyncio
 import os
 import re
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 from textual.markup import escape
 
 from localinfer.errors import UsageError
+from localinfer.records import dataclass
 
 MAX_BYTES = 512 * 1024
 MAX_COMPLETIONS = 50

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 from textual.message import Message
@@ -28,6 +27,7 @@ from localinfer.engine.events import (
 )
 from localinfer.engine.params import SLOW_TOK_S, EngineOptions, EngineStatus, SamplingParams
 from localinfer.errors import LocalinferError, TooSlow
+from localinfer.records import dataclass
 
 __all__ = [
     "SLOW_TOK_S", "EngineBridge", "EngineOptions", "EngineStatus", "ModelFailed", "ModelLoading", "ModelOpened",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ from localinfer.errors import UsageError
 from localinfer.history import ROOT, ChatMessage, SavedConversation
 from localinfer.history_store import HistoryStore
 from localinfer.other_programs import ollama_name
+from localinfer.records import dataclass, field
 from localinfer.tui.bridge import Prompt, SamplingParams, TurnDone, TurnFailed
 from localinfer.tui.markdown.rows import visible
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
+from localinfer.records import dataclass
 from localinfer.tui.markdown.blocks import blank_between, block_rows, fence_rows, item_rows, parse
 from localinfer.tui.markdown.code import colours_ready
 from localinfer.tui.markdown.rows import Row, visible

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from textual import on, work
@@ -17,6 +16,7 @@ from textual.widgets import Static, TextArea
 
 from localinfer.errors import LocalinferError
 from localinfer.history import ChatMessage
+from localinfer.records import replace
 from localinfer.settings import Settings
 from localinfer.tui.answering import Answering, note_of, when_full
 from localinfer.tui.attachments import attach, attached_words

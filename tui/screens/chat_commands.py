@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +11,7 @@ from textual.app import SuspendNotSupported
 from localinfer.errors import LocalinferError, UsageError
 from localinfer.history import ROOT, ChatMessage, ConversationBusy, SavedConversation
 from localinfer.history_store import export_markdown
+from localinfer.records import replace
 from localinfer.tui.bridge import EngineOptions
 from localinfer.tui.commands import Command
 from localinfer.tui.hints import complaint, sentence

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from rich.text import Text
 from textual.reactive import reactive
 
+from localinfer.records import dataclass
 from localinfer.tui.bridge import PagingState, disk_is_slow
 from localinfer.tui.widgets.line import Line
 from localinfer.units import format_bytes
