@@ -16,7 +16,7 @@ from textual.widgets.option_list import Option
 from localinfer.history import ROOT, Conversation
 from localinfer.tui.markdown.rows import visible
 
-LABEL_CHARS = 60
+LABEL_CHARS = 160  # more than the panel ever shows: what is cut is cut by it, with an ellipsis
 _MARKS = re.compile(r"\*\*|`+|^[#>+-]+\s+", re.MULTILINE)  # of Markdown: here only the words count
 
 
