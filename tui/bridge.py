@@ -36,7 +36,7 @@ __all__ = [
 ]  # fmt: skip
 
 FRAME_S = 1 / 20
-SCREEN_SHARE = 0.07  # the part of a core that showing streamed text may take
+SCREEN_SHARE = 0.05  # the part of a core that showing streamed text may take
 SLOWEST_FRAME_S = 0.2
 SLACK_S = 0.005  # text that comes so much before its time is shown at once, not by a wake-up of its own
 
