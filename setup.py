@@ -7,20 +7,23 @@ cpu backend says that it computes with numpy. `python setup.py build_ext --inpla
 import os
 from concurrent.futures import ThreadPoolExecutor
 from glob import glob
+from typing import Any
 
 from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 
 
 class ParallelBuild(build_ext):
-    """Compiles the sources side by side: one of them alone takes half of the time."""
+    """Compiles the sources side by side: one after the other they take twice as long."""
 
     def build_extension(self, ext: Extension) -> None:
         compile_all = self.compiler.compile
 
         def compile_each(sources: list[str], *args: object, **kwargs: object) -> list[str]:
             with ThreadPoolExecutor(os.cpu_count()) as pool:
-                objects = list(pool.map(lambda source: compile_all([source], *args, **kwargs), sources))
+                objects = list(
+                    pool.map(lambda source: compile_all([source], *args, **with_options(source, kwargs)), sources)
+                )
             return [name for part in objects for name in part]
 
         self.compiler.compile = compile_each
@@ -28,6 +31,13 @@ class ParallelBuild(build_ext):
             super().build_extension(ext)
         finally:
             self.compiler.compile = compile_all
+
+
+def with_options(source: str, options: dict[str, Any]) -> dict[str, Any]:
+    """Plain C, for processors without any of our instruction sets: at -O2 it takes a quarter of the time to compile."""
+    if not source.endswith("_scalar.c"):
+        return options
+    return {**options, "extra_postargs": [*(options.get("extra_postargs") or ()), "-O2"]}
 
 
 # The longest to compile first.
