@@ -21,8 +21,8 @@ The engine runs in a process of its own. When it dies (out of memory, killed), t
 happened, and Ctrl+R loads the model again and repeats the question.
 
 While an answer streams, the app shows it at most 20 times a second, and less often where drawing would take more than
-5 % of a core: on a machine of two cores, both wanted by the engine, about 7 times, and decoding keeps 0.99 of its speed
-(`python -m benchmarks.app_decode MODEL.gguf`). Keys are on screen within 31 ms (p99) meanwhile.
+5 % of a core: on a machine of two cores, both wanted by the engine, about 7 times, and decoding keeps 0.98 of its speed
+(`python -m benchmarks.app_decode MODEL.gguf`). Keys are on screen within 19 ms (p99) meanwhile.
 
 Where the status line has no room for everything, this order tells what stays: the state, what is not saved, a disk that
 is too slow, the context, tokens per second, what happens when the context is full, paging, the time to the first token,
