@@ -58,6 +58,7 @@ max_tokens = 0
 # Guessing tokens ahead from what was said before: "auto", "off", or the most tokens a round (1 to 15).
 draft = "auto"
 """
+THINKING = ("auto", "on", "off")
 SAMPLING = ("temperature", "top_k", "top_p", "min_p", "repeat_penalty", "presence_penalty", "frequency_penalty",
             "max_tokens", "draft")  # fmt: skip
 
@@ -120,7 +121,7 @@ def load_settings() -> Settings:
         raise UsageError(f"{path}: text_width: expected 40 to 400, found {settings.text_width}")
     if settings.context_full not in ("stop", "drop"):
         raise UsageError(f'{path}: context_full: expected "stop" or "drop", found {settings.context_full!r}')
-    if settings.thinking not in ("auto", "on", "off"):
+    if settings.thinking not in THINKING:
         raise UsageError(f'{path}: thinking: expected "auto", "on" or "off", found {settings.thinking!r}')
     if settings.saved_kv_mb < 0:
         raise UsageError(f"{path}: saved_kv_mb: expected 0 or more, found {settings.saved_kv_mb}")

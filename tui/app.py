@@ -157,8 +157,7 @@ class LocalinferApp(App[int]):
         self.options = replace(
             self.options, snapshot_bytes=settings.saved_kv_mb * 10**6, context_full=settings.context_full
         )
-        self.session.defaults = SamplingParams(**{**settings.sampling, **self._sampling})
-        self.session.thinking_default = self._thinking or settings.thinking
+        self.session.defaults, self.session.thinking_default = chat_defaults(settings, self._sampling, self._thinking)
         self.chat.take_settings(settings)
 
     def _keep_theme(self, theme: Theme) -> None:
@@ -208,12 +207,16 @@ class LocalinferApp(App[int]):
         self.exit(exit_code)
 
 
+def chat_defaults(settings: Settings, sampling: Mapping[str, Any] | None, thinking: str) -> tuple[SamplingParams, str]:
+    """Sampling and thinking where a conversation sets nothing: by the command line, else by the settings."""
+    return SamplingParams(**{**settings.sampling, **(sampling or {})}), thinking or settings.thinking
+
+
 def new_session(
     store: HistoryStore, settings: Settings, sampling: Mapping[str, Any] | None = None, thinking: str = ""
 ) -> ChatSession:
     """A new conversation with the user's settings; sampling and thinking are what goes before those."""
-    params = SamplingParams(**{**settings.sampling, **(sampling or {})})
-    session = ChatSession(store, params, thinking or settings.thinking)
+    session = ChatSession(store, *chat_defaults(settings, sampling, thinking))
     if settings.system_prompt:
         session.conversation.configure(settings.system_prompt, {})
     return session

@@ -66,6 +66,8 @@ def speed_words(plan: Any) -> str:
     from localinfer.planner.speed import speed_of
 
     speed = speed_of(plan, measured_speed(plan.budget.platform))
+    if speed.decode_tok_s_bound is None and speed.decode_tok_s_expected:
+        return f"Speed: about {speed.decode_tok_s_expected:.1f} tokens/s, {speed.basis}."
     if speed.decode_tok_s_bound is None:
         return "Speed: not known for this machine; /bench measures it."
     expected = f", about {speed.decode_tok_s_expected:.1f} by measurement" if speed.decode_tok_s_expected else ""

@@ -13,10 +13,10 @@ from localinfer.history import ROOT, ChatMessage, SavedConversation
 from localinfer.history_store import HistoryStore
 from localinfer.other_programs import ollama_name
 from localinfer.records import dataclass, field
+from localinfer.settings import THINKING
 from localinfer.tui.bridge import Prompt, SamplingParams, TurnDone, TurnFailed
 from localinfer.tui.markdown.rows import visible
 
-THINKING = ("auto", "on", "off")  # auto: as the model's chat template has it
 FLUSH_S = 0.5  # streamed text reaches the disk at least this often
 
 

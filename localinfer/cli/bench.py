@@ -201,7 +201,6 @@ def save(engine: Engine, rows: list[Row], roof: Roof) -> None:
     from localinfer.device import machine_name
     from localinfer.planner.efficiency import record_speed
     from localinfer.planner.speed import prefill_flops
-    from localinfer.planner.weights import dominant_type
 
     if engine.plan is None or engine.status().backend != "cpu":
         return
@@ -215,7 +214,7 @@ def save(engine: Engine, rows: list[Row], roof: Roof) -> None:
             when=date.today().isoformat(),
             bandwidth_bytes_s=roof.bandwidth_bytes_s or None,
             flops=max(reached, default=None),
-            mbu={dominant_type(model.tensors): max(shares)} if shares else None,
+            mbu={model.weight_type: max(shares)} if shares else None,
             verify=verify_costs(rows),
         )
 

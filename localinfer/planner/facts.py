@@ -51,6 +51,7 @@ class ModelFacts:
     name: str
     arch: str
     quant: str  # as people call the file: Q4_K_M
+    weight_type: str  # of most bytes: Q4_K
     file_bytes: int
     tensor_bytes: int
     params: int
@@ -87,7 +88,8 @@ class ModelFacts:
         return cls(
             name=f.path.name,
             arch=f.model_type,
-            quant=dominant_type(tensors),
+            quant=(weight_type := dominant_type(tensors)),
+            weight_type=weight_type,
             file_bytes=f.file_bytes,
             tensor_bytes=f.tensor_bytes,
             params=total_values(tensors),
@@ -106,14 +108,15 @@ class ModelFacts:
     @classmethod
     def from_gguf(cls, f: GGUFFile, n_ctx: int | None = None) -> ModelFacts:
         """Read the facts. FormatError for broken metadata; an unknown architecture is not an error here."""
-        arch = f.metadata.get_str("general.architecture", "unknown")
+        arch, weight_type = f.metadata.get_str("general.architecture", "unknown"), dominant_type(f.tensors)
         config, unknown = _config(f, n_ctx)
         n_experts = f.metadata.get_int(f"{arch}.expert_count", 0)
         n_used = f.metadata.get_int(f"{arch}.expert_used_count", 0)
         return cls(
             name=f.metadata.get_str("general.name", "") or f.path.stem,
             arch=arch,
-            quant=FILE_TYPES.get(f.metadata.get_int("general.file_type", -1), "") or dominant_type(f.tensors),
+            quant=FILE_TYPES.get(f.metadata.get_int("general.file_type", -1), "") or weight_type,
+            weight_type=weight_type,
             file_bytes=f.file_bytes,
             tensor_bytes=f.tensor_bytes,
             params=total_values(f.tensors),

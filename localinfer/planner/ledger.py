@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,6 @@ from localinfer.paths import ledger_file, make_parent
 from localinfer.planner.context_limit import group_layers, kv_bytes_at
 from localinfer.planner.plan import Plan
 from localinfer.planner.platforms import RULES
-from localinfer.planner.weights import dominant_type
 from localinfer.records import dataclass
 from localinfer.state_file import replace_file
 
@@ -101,7 +101,7 @@ def record(plan: Plan, measured: Measured, machine: str, when: str, used: Used, 
         platform=plan.budget.platform,
         model=plan.model.name,
         quant=plan.model.quant,
-        weight_type=dominant_type(plan.model.tensors),
+        weight_type=plan.model.weight_type,
         ctx=plan.ask.ctx,
         kv_types=plan.ask.kv_name,
         used=used,
@@ -122,11 +122,19 @@ def record(plan: Plan, measured: Measured, machine: str, when: str, used: Used, 
 
 def read(path: Path | None = None) -> list[Entry]:
     """All entries, oldest first. Lines that make no sense (a crash, another version) are passed over."""
+    path = path or ledger_file()
     try:
-        lines = (path or ledger_file()).read_text("utf-8", "replace").splitlines()
+        now = path.stat()
+        return list(_entries(path, now.st_mtime_ns, now.st_size))
     except OSError:
         return []
-    return [entry for line in lines if (entry := _parse(line)) is not None]
+
+
+@lru_cache(maxsize=1)
+def _entries(path: Path, mtime_ns: int, size: int) -> tuple[Entry, ...]:
+    """Of the file as it was then: a plan asks it for the runtime row and for the speed."""
+    lines = path.read_text("utf-8", "replace").splitlines()
+    return tuple(entry for line in lines if (entry := _parse(line)) is not None)
 
 
 def learned_runtime_bytes(machine: str, platform: str, path: Path | None = None) -> int | None:

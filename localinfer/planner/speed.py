@@ -118,7 +118,7 @@ def speed_of(plan: Plan, measured: MeasuredSpeed | None = None) -> Speed:
 def _expected(plan: Plan, bound: float | None, measured: MeasuredSpeed | None) -> tuple[float | None, str]:
     if plan.paging is not None:
         return _expected_paged(plan, bound)
-    weight_type = _weight_type(plan)
+    weight_type = plan.model.weight_type
     if measured and _tells_more(measured, weight_type) and plan.ask.requests == 1:
         return _expected_by_answers(plan, bound, measured.answers)
     source = f"bandwidth {plan.budget.bandwidth_bytes_s / 1e9:.4g} GB/s" if plan.budget.bandwidth_bytes_s else ""
@@ -141,7 +141,7 @@ def _tells_more(measured: MeasuredSpeed, weight_type: str) -> bool:
 
 def _expected_by_answers(plan: Plan, bound: float | None, answers: Mapping[str, float]) -> tuple[float, str]:
     """By the bytes a second of earlier answers: with this type of weights, else the slowest."""
-    weight_type = _weight_type(plan)
+    weight_type = plan.model.weight_type
     if weight_type not in answers:
         weight_type = min(answers, key=lambda t: answers[t])
     rate = answers[weight_type] / (weight_read_bytes(plan.model) + kv_read_bytes(plan, plan.ask.ctx))
@@ -163,9 +163,3 @@ def _expected_paged(plan: Plan, bound: float | None) -> tuple[float | None, str]
     if plan.paging and plan.paging.cached:
         text += " if experts are chosen evenly; favourites make it faster"
     return bound * PAGED_SHARE, text
-
-
-def _weight_type(plan: Plan) -> str:
-    from localinfer.planner.weights import dominant_type
-
-    return dominant_type(plan.model.tensors)

@@ -13,8 +13,10 @@ import pytest
 from localinfer.cli.main import main
 from localinfer.engine.opening import open_engine
 from localinfer.engine.params import EngineOptions, SamplingParams
+from localinfer.engine.planning import plan_for
 from localinfer.errors import BackendError
 from localinfer.planner.ledger import read
+from localinfer.tui.plan_view import speed_words
 
 TINY = Path(__file__).parents[1] / "golden" / "tiny" / "llama.gguf"
 
@@ -75,3 +77,5 @@ def test_an_answer_tells_fit_how_fast_the_next_one_will_be(capsys):
     (entry,), told = read(), speed()
     assert told["basis"].startswith("as answers here were decoded: ") and "F32 weights" in told["basis"]
     assert told["decode_tok_s_expected"] * told["read_bytes_per_token"] == pytest.approx(entry.measured.decode_bytes_s)
+    plan = plan_for(str(TINY), EngineOptions(ctx=256, backend="cpu"))
+    assert speed_words(plan) == f"Speed: about {told['decode_tok_s_expected']:.1f} tokens/s, {told['basis']}."

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from localinfer.engine.planning import portable
 from localinfer.planner.budget import MemoryBudget
 from localinfer.planner.devices import find_device
 from localinfer.planner.efficiency import MeasuredSpeed, load_speed, record_speed
@@ -119,6 +120,15 @@ def test_expectation_from_earlier_answers(sparse_models):
     ):  # of this very type, or of the only other one that anything is known of
         speed = speed_of(make_plan(facts, known, Ask(ctx=2048)), MeasuredSpeed(mbu=bench, answers={"Q8_0": 11e9}))
         assert speed.decode_tok_s_expected == pytest.approx(15e9 / read) and "bench" in speed.basis
+
+
+def test_a_plan_without_its_tensors_expects_the_same(sparse_models):
+    """As it crosses the engine's pipe to the app."""
+    plan = make_plan(
+        sparse_models.facts("qwen3-8b-q4_k"), MemoryBudget("x", "cpu", 16 * GIB, 16 * GIB, 0, ""), Ask(ctx=2048)
+    )
+    for measured in (MeasuredSpeed(answers={"Q4_K": 12e9, "Q8_0": 2e9}), MeasuredSpeed(mbu={"Q4_K": 0.5, "Q8_0": 0.1})):
+        assert speed_of(portable(plan), measured) == speed_of(plan, measured)
 
 
 def test_no_bandwidth_no_bound(sparse_models):
